@@ -1,8 +1,9 @@
-"""The biLM alone on a GPU: tokens a second on full and on ragged batches, latency of one sentence.
+"""Measure the biLM on a GPU: throughput on batches of equal and mixed lengths, and latency.
 
-Token vectors are already on the device; `elmo bench embed --device cuda` measures from text.
+The token vectors are already on the device. `elmo bench embed --device cuda` measures embedding
+text.
 
-Run as: python benchmarks/gpu_reader.py [PRESET]        (half a minute on one H200)
+    python benchmarks/gpu_reader.py [PRESET]        half a minute on one H200
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ROWS = (128, 512, 1024, 2048, 4096)
 
 
 def seconds(work: Callable[[], object], rounds: int) -> float:
-    """The median time of some work, after two rehearsals."""
+    """Return the median time of `work`, after two warm-up runs."""
     times = []
     for number in range(rounds + 2):
         torch.cuda.synchronize()
@@ -44,12 +45,12 @@ def seconds(work: Callable[[], object], rounds: int) -> float:
 
 
 def token_vectors(packing: Packing, dim: int) -> torch.Tensor:
-    """Some x_k."""
+    """Return random token vectors x_k."""
     return 0.5 * torch.randn(packing.n_tokens, dim, device="cuda")
 
 
 def main(name: str) -> None:
-    """Print one JSON object."""
+    """Run the benchmark and print the results as JSON."""
     torch.manual_seed(0)
     bilm = BiLM(preset(name)).cuda().eval().requires_grad_(False)
     dim = bilm.config.lstm.projection_dim
@@ -58,21 +59,21 @@ def main(name: str) -> None:
     natural = np.clip(rng.lognormal(3.0, 0.6, 2048).round(), 3, 120).astype(int)
     packings = {f"{rows} x {LENGTH}": Packing.of([LENGTH] * rows) for rows in ROWS}
     packings["2048, ragged"] = Packing.of(natural)
-    checked = Packing.of(natural[:256])
-    x_checked = token_vectors(checked, dim)
-    exact, _ = CudaReader(bilm).contextualize(x_checked, checked)
+    compared = Packing.of(natural[:256])
+    x_compared = token_vectors(compared, dim)
+    exact, _ = CudaReader(bilm).contextualize(x_compared, compared)
     report: dict[str, object] = {"device": torch.cuda.get_device_name(), "preset": name}
     for kind, (dtype, tf32) in KINDS.items():
         reader = CudaReader(bilm, dtype, tf32=tf32)
-        found, _ = reader.contextualize(x_checked, checked)
-        cosine = torch.cosine_similarity(exact, found, dim=-1)[1:]
+        layers, _ = reader.contextualize(x_compared, compared)
+        cosine = torch.cosine_similarity(exact, layers, dim=-1)[1:]
         x = token_vectors(single, dim)
         latency = seconds(lambda r=reader, x=x: r.contextualize(x, single), 50)
         speeds = {}
         for label, packing in packings.items():
             x = token_vectors(packing, dim)
-            taken = seconds(lambda r=reader, x=x, p=packing: r.contextualize(x, p), 6)
-            speeds[label] = round(packing.n_tokens / taken)
+            elapsed = seconds(lambda r=reader, x=x, p=packing: r.contextualize(x, p), 6)
+            speeds[label] = round(packing.n_tokens / elapsed)
         report[kind] = {
             "tokens_per_second": speeds,
             "milliseconds_one_sentence_of_20": round(1000 * latency, 3),

@@ -1,10 +1,10 @@
-"""CPU time per sentence of writing an .h5 file: elmokit's writer and h5py's low-level API.
+"""Measure the CPU time of writing .h5 files with elmokit's writer and with h5py's low-level API.
 
     python benchmarks/hdf5_writing.py [--out results/hdf5-writing.json]
 
-Both write the same datasets and attributes, with random vectors of the bundled model's shape in
-float16, 23 tokens per sentence on average. Times are CPU seconds of one thread, the best of some
-rounds.
+Both write the same datasets and attributes: random float16 vectors with the shape of the bundled
+model, and 23 tokens per sentence on average. Times are CPU seconds of one thread, the minimum over
+several rounds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def random_block(rng: np.random.Generator, layout: Layout) -> Block:
 
 
 def write_with_h5py(path: Path, blocks: list[Block], layout: Layout) -> None:
-    """Write the datasets and their attributes as fast as h5py can."""
+    """Write the datasets and attributes with h5py's low-level API, which is its fastest."""
     options = h5p.create(h5p.DATASET_CREATE)
     options.set_obj_track_times(False)
     number_type = h5t.py_create(np.dtype(layout.dtype), logical=True)
@@ -75,7 +75,7 @@ def write_with_h5py(path: Path, blocks: list[Block], layout: Layout) -> None:
 
 
 def microseconds(write: Callable[[], Any], rounds: int) -> float:
-    """Return the least CPU time per sentence."""
+    """Return the minimum CPU time per sentence."""
     best = float("inf")
     for _ in range(rounds):
         started = time.process_time()
@@ -85,14 +85,16 @@ def microseconds(write: Callable[[], Any], rounds: int) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=Path)
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--directory", type=Path, help="Where to write. Default: a temporary.")
-    given = arguments.parse_args()
+    """Run the benchmark and print the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--directory", type=Path, help="where to write. Default: a temporary directory"
+    )
+    options = parser.parse_args()
     rows: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory(dir=given.directory) as folder:
+    with tempfile.TemporaryDirectory(dir=options.directory) as folder:
         path = Path(folder, "vectors.h5")
         for layer in ("top", "all"):
             layout = Layout(layer, "float16", LAYERS, DIM)
@@ -100,10 +102,10 @@ def main() -> None:
             blocks = [random_block(rng, layout) for _ in range(BLOCKS)]
             rows[layer] = {
                 "elmokit": microseconds(
-                    lambda b=blocks, lay=layout: hdf5.write(path, b, lay, dict), given.rounds
+                    lambda b=blocks, lay=layout: hdf5.write(path, b, lay, dict), options.rounds
                 ),
                 "h5py, without sentence_to_index": microseconds(
-                    lambda b=blocks, lay=layout: write_with_h5py(path, b, lay), given.rounds
+                    lambda b=blocks, lay=layout: write_with_h5py(path, b, lay), options.rounds
                 ),
             }
     result = {
@@ -119,8 +121,8 @@ def main() -> None:
     }
     text = json.dumps(result, indent=1) + "\n"
     sys.stdout.write(text)
-    if given.out:
-        given.out.write_text(text)
+    if options.out:
+        options.out.write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What one core does for each token besides the biLM: the figures behind docs/how-to/scale.md.
+"""Measure everything that one CPU core does per token besides the biLM, for docs/how-to/scale.md.
 
     python benchmarks/host_rates.py TEXT [--out results/host-rates.json]
 
-The biLM is replaced by one that answers at once with numbers of the model's shape (by default the
-original one): what is left is tokenizing, batching, choosing layers and writing a Parquet shard.
-Times are CPU seconds of one thread, the best of some rounds: other work on the machine does not
-count.
+The biLM is replaced by a function that immediately returns random numbers in the model's output
+shape (by default, the shape of the original model). The benchmark therefore measures tokenizing,
+batching, selecting layers and writing a Parquet shard. Times are CPU seconds of one thread, the
+minimum over several rounds, so that other processes of the machine have little effect.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ SETTINGS = {
 }
 
 
-class Nowhere(ShardDirectory):
-    """A folder that keeps nothing, so that no disk is measured."""
+class MemoryDirectory(ShardDirectory):
+    """A directory of shards in memory, so that the disk is not measured."""
 
     @contextmanager
     def writing(self, _: str) -> Any:
-        """Write to memory."""
+        """Yield a file in memory."""
         yield io.BytesIO()
 
 
 def cpu_seconds(work: Callable[[], Any], rounds: int) -> float:
-    """Return the least CPU time that some work took."""
+    """Return the minimum CPU time of `work`."""
     best = float("inf")
     for _ in range(rounds):
         before = time.process_time()
@@ -59,22 +59,22 @@ def cpu_seconds(work: Callable[[], Any], rounds: int) -> float:
 
 
 def rate(tokens: int, seconds: float) -> int:
-    """Return tokens per second, in thousands."""
+    """Return tokens per second, rounded to thousands."""
     return round(tokens / seconds / 1000) * 1000
 
 
 def main() -> None:
-    """Measure and print."""
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("text", type=Path)
-    arguments.add_argument("--out", type=Path)
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--model", default="english-original")
-    given = arguments.parse_args()
+    """Run the benchmark and print the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--model", default="english-original")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    documents = (str(given.text),)
+    documents = (str(options.text),)
     chunk: Chunk = next(read_chunks(documents, EmbedSettings(), skip_bad=False))
-    store = Nowhere("nowhere")
+    store = MemoryDirectory("memory")
     rates: dict[str, Any] = {}
     for name, settings in (
         ("tokenize lines", EmbedSettings()),
@@ -83,9 +83,9 @@ def main() -> None:
     ):
         job = ChunkJob(documents, settings, store)
         tokens = len(job.tokenize(chunk).tokens.ids)
-        rates[name] = rate(tokens, cpu_seconds(lambda j=job: j.tokenize(chunk), given.rounds))
-    model = load(given.model, device="cpu")
-    pretend(model)
+        rates[name] = rate(tokens, cpu_seconds(lambda j=job: j.tokenize(chunk), options.rounds))
+    model = load(options.model, device="cpu")
+    replace_bilm(model)
     for name in ("compute, without the biLM", "write a shard to memory", "all of it"):
         rates[name] = {}
     for name, settings in SETTINGS.items():
@@ -99,14 +99,14 @@ def main() -> None:
             ("write a shard to memory", lambda j=job, c=computed: j.write(model, c)),
             ("all of it", lambda j=job: j.run(model, chunk)),
         ):
-            rates[stage][name] = rate(tokens, cpu_seconds(work, given.rounds))
+            rates[stage][name] = rate(tokens, cpu_seconds(work, options.rounds))
     tokens = len(ChunkJob(documents, EmbedSettings(), store).tokenize(chunk).tokens.ids)
     result = {
-        "what": "tokens per CPU second of one core for all that the host does besides the biLM; "
-        "the shard is written to memory",
-        "model": given.model,
+        "what": "tokens per CPU second of one core for everything that the host does besides the "
+        "biLM; the shard is written to memory",
+        "model": options.model,
         "command": "python benchmarks/host_rates.py TEXT",
-        "text": given.text.name,
+        "text": options.text.name,
         "bytes_per_token": round(chunk.n_bytes / tokens, 2),
         "machine": f"{platform.system()} {platform.machine()}, 1 of {os.cpu_count()} cores, shared",
         "python": platform.python_version(),
@@ -116,12 +116,12 @@ def main() -> None:
     }
     text = json.dumps(result, indent=1) + "\n"
     sys.stdout.write(text)
-    if given.out:
-        given.out.write_text(text)
+    if options.out:
+        options.out.write_text(text)
 
 
-def pretend(model: Any) -> None:
-    """Let the model answer at once: x of every token is known, and all layers are the same."""
+def replace_bilm(model: Any) -> None:
+    """Let the model return zeros for token vectors, and the same random layers for every call."""
     layers: dict[int, torch.Tensor] = {}
 
     def contextualize(x: torch.Tensor, packing: Any, state: Any = None) -> Any:

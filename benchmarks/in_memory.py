@@ -1,9 +1,10 @@
-"""Measure `embed` and `stream` in memory, on lists of tokens, and the latency of one sentence.
+"""Measure `embed` and `stream` on lists of tokens in memory, and the latency of one sentence.
 
     python benchmarks/in_memory.py TEXT --device cuda -o result.json
 
-TEXT has one tokenized sentence per line. `stream` reads all of it, `embed` the first --embed-tokens
-tokens. `elmo bench pipeline` measures the complete run from text to files.
+TEXT contains one tokenized sentence per line. `stream` reads the complete text, and `embed` reads
+the first --embed-tokens tokens. `elmo bench pipeline` measures the complete pipeline from text to
+files.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import elmokit
 
 
 def in_memory(model: Any, sentences: list[list[str]], n_embed: int) -> dict[str, Any]:
-    """Measure `stream` and `embed` on lists of tokens, with new and with known words."""
+    """Measure `stream` and `embed` on lists of tokens, with an empty and a filled token cache."""
     first: list[list[str]] = []
     tokens = 0
     for words in sentences:
@@ -37,13 +38,13 @@ def in_memory(model: Any, sentences: list[list[str]], n_embed: int) -> dict[str,
         "embed": (model.embed, first),
         "stream": (model.stream, sentences),
     }
-    for name, (run, given) in cases.items():
-        n_tokens = sum(map(len, given))
+    for name, (run, inputs) in cases.items():
+        n_tokens = sum(map(len, inputs))
         for words in ("new", "known"):
             if words == "new":
                 model.cache.clear()
             started = time.perf_counter()
-            for _ in run(given):
+            for _ in run(inputs):
                 pass
             seconds = time.perf_counter() - started
             result = {"tokens": n_tokens, "tokens_per_second": round(n_tokens / seconds)}
@@ -53,7 +54,7 @@ def in_memory(model: Any, sentences: list[list[str]], n_embed: int) -> dict[str,
 
 
 def latency(model: Any) -> float:
-    """Return the milliseconds that one sentence takes, the best of 50."""
+    """Return the minimum time for one sentence over 50 runs, in milliseconds."""
     sentence = "I read the book yesterday and it was good .".split()
     times = []
     for _ in range(50):
@@ -64,7 +65,7 @@ def latency(model: Any) -> float:
 
 
 def main() -> None:
-    """Measure and store."""
+    """Run the benchmark and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("text")
     parser.add_argument("--model")

@@ -1,11 +1,11 @@
-"""What several workers gain on one machine: `elmo embed` with `--workers 1`, 2, ... in turn.
+"""Measure the speedup of `elmo embed` with several workers on one machine.
 
     python benchmarks/workers.py TEXT [--workers 1,2] [--rounds 3] [--out results/workers.json]
 
-Every round runs each number of workers once, so that what else the machine does falls on all of
-them alike. It is measured, too: the share of the processors that others used meanwhile. A result is
-written only if that share stays below `--others`; a ratio between runs that were disturbed would
-say more about the neighbors than about the workers.
+Every round runs each number of workers once, so that other processes of the machine affect all of
+them. The benchmark also measures the fraction of the CPU time that other processes use. It writes
+the results only if this fraction is below `--others`, because the ratios would otherwise be
+unreliable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ START = [sys.executable, "-c", "from elmokit.cli.main import run; run()"]
 
 
 def busy_seconds() -> float:
-    """Return the CPU seconds that all processes of the machine have used."""
+    """Return the CPU seconds used by all processes of the machine."""
     user, nice, system, _, _, *rest = (
         int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     )
@@ -35,13 +35,13 @@ def busy_seconds() -> float:
 
 
 def own_seconds() -> float:
-    """Return the CPU seconds of the commands that have ended, and of this process."""
+    """Return the CPU seconds used by this process and its finished child processes."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
 def measure(text: Path, n_workers: int, options: list[str]) -> dict[str, Any]:
-    """Embed the text once."""
+    """Embed the text once and return the speed."""
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "vectors.npz")
         work = ["embed", str(text), "-o", out, "--workers", str(n_workers), "--json", "-q"]
@@ -49,31 +49,33 @@ def measure(text: Path, n_workers: int, options: list[str]) -> dict[str, Any]:
         done = subprocess.run([*START, *work, *options], capture_output=True, text=True, check=True)
         seconds = time.monotonic() - before
         others = (busy_seconds() - busy) - (own_seconds() - own)
-    told = json.loads(done.stdout)
+    summary = json.loads(done.stdout)
     return {
         "workers": n_workers,
-        "tokens": told["tokens"],
-        "tokens_per_second": told["tokens_per_second"],
+        "tokens": summary["tokens"],
+        "tokens_per_second": summary["tokens_per_second"],
         "seconds_with_start": round(seconds, 1),
         "others": round(max(0.0, others) / (seconds * (os.cpu_count() or 1)), 3),
     }
 
 
 def main() -> None:
-    """Measure and print."""
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("text", type=Path)
-    arguments.add_argument("--workers", default="1,2", help="numbers of workers to compare")
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--others", type=float, default=0.1, help="share that others may use")
-    arguments.add_argument("--out", type=Path)
-    given, options = arguments.parse_known_args()
-    numbers = [int(n) for n in given.workers.split(",")]
+    """Run the benchmark and print the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--workers", default="1,2", help="numbers of workers to compare")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--others", type=float, default=0.1, help="maximum fraction of CPU time of other processes"
+    )
+    parser.add_argument("--out", type=Path)
+    settings, options = parser.parse_known_args()
+    numbers = [int(n) for n in settings.workers.split(",")]
     load = os.getloadavg()
     runs = []
-    for number in range(given.rounds):
+    for number in range(settings.rounds):
         for n in numbers if number % 2 == 0 else numbers[::-1]:
-            runs.append(measure(given.text, n, options))
+            runs.append(measure(settings.text, n, options))
             print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
     speed = {
         n: statistics.median(run["tokens_per_second"] for run in runs if run["workers"] == n)
@@ -81,9 +83,9 @@ def main() -> None:
     }
     most = max(run["others"] for run in runs)
     result = {
-        "what": "tokens per second of `elmo embed --workers N` with the bundled model, median of "
-        "the rounds, all numbers in turn; `others` is the share of the processors that other "
-        "processes used meanwhile",
+        "what": "tokens per second of `elmo embed --workers N` with the bundled model, median over "
+        "rounds that run each number of workers once; `others` is the fraction of the CPU time "
+        "that other processes used",
         "command": " ".join(["python benchmarks/workers.py TEXT", *options]),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "load_before": [round(value, 2) for value in load],
@@ -96,13 +98,14 @@ def main() -> None:
     }
     text = json.dumps(result, indent=1) + "\n"
     sys.stdout.write(text)
-    if most > given.others:
+    if most > settings.others:
         sys.exit(
-            f"others used up to {most:.0%} of the processors, more than {given.others:.0%}: "
-            "nothing is written. Try again when the machine is quiet."
+            f"Other processes used up to {most:.0%} of the CPU time, more than "
+            f"{settings.others:.0%}: the results were not written. Repeat the benchmark on an idle "
+            "machine."
         )
-    if given.out:
-        given.out.write_text(text)
+    if settings.out:
+        settings.out.write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""AllenNLP's `Elmo`, called as its documentation says; runs in its own Python 3.9.
+"""Worker for AllenNLP's `Elmo`, used as documented. Runs in its own environment with Python 3.9.
 
-With a vocabulary its character encoder runs once per word when it loads (`vocab_to_cache`), and
-batches are word ids. Gradients are off, which not all of its users know of.
+With a vocabulary (`vocab_to_cache`), AllenNLP encodes each word once when the model is loaded, and
+batches contain word ids. Gradients are disabled, which is not AllenNLP's default.
 """
 
 from __future__ import annotations
@@ -12,52 +12,52 @@ from typing import Any
 import numpy as np
 import protocol
 
-held: dict[str, Any] = {}
+state: dict[str, Any] = {}
 
 
 def load(
     options: str, weights: str, threads: int, vocabulary: list[str] | None = None
 ) -> dict[str, Any]:
-    """Load the model; the words of `vocabulary` are encoded at once."""
+    """Load the model, and encode the words of `vocabulary`."""
     import allennlp
     import torch
     from allennlp.modules.elmo import Elmo
 
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-    # Word 0 is padding to AllenNLP: an input of 0 is masked.
+    # AllenNLP uses word 0 for padding, so inputs with id 0 are masked.
     cached = None if vocabulary is None else ["<pad>", *vocabulary]
     begin = time.perf_counter()
-    held["elmo"] = Elmo(options, weights, 1, dropout=0.0, vocab_to_cache=cached).eval()
+    state["elmo"] = Elmo(options, weights, 1, dropout=0.0, vocab_to_cache=cached).eval()
     seconds = time.perf_counter() - begin
-    held["places"] = None if cached is None else {word: i for i, word in enumerate(cached)}
+    state["word_ids"] = None if cached is None else {word: i for i, word in enumerate(cached)}
     versions = {"allennlp": allennlp.__version__, "torch": torch.__version__}
     return {"load_s": seconds, "versions": versions}
 
 
 def inputs(sentences: list[list[str]]) -> tuple[Any, ...]:
-    """Turn tokens into what the model reads: character ids, or word ids if words are cached."""
+    """Convert tokens to character ids, or to word ids if the words are cached."""
     import torch
     from allennlp.modules.elmo import batch_to_ids
 
-    places = held["places"]
-    if places is None:
+    word_ids = state["word_ids"]
+    if word_ids is None:
         return (batch_to_ids(sentences),)
     ids = torch.zeros(len(sentences), max(map(len, sentences)), dtype=torch.long)
     for row, sentence in enumerate(sentences):
-        ids[row, : len(sentence)] = torch.tensor([places[token] for token in sentence])
+        ids[row, : len(sentence)] = torch.tensor([word_ids[token] for token in sentence])
     return ids, ids
 
 
 def embed(sentences: list[list[str]]) -> object:
-    """Compute one batch."""
-    return held["elmo"](*inputs(sentences))["elmo_representations"][0]
+    """Embed one batch."""
+    return state["elmo"](*inputs(sentences))["elmo_representations"][0]
 
 
 def vectors(sentences: list[list[str]], out: str) -> dict[str, Any]:
-    """Write all layers of one batch, from a fresh state."""
-    bilm = held["elmo"]._elmo_lstm
-    bilm._elmo_lstm._states = None  # AllenNLP carries the state from batch to batch
+    """Write all layers of one batch, starting from the zero state."""
+    bilm = state["elmo"]._elmo_lstm
+    bilm._elmo_lstm._states = None  # AllenNLP keeps the state between batches
     layers = np.stack([layer.numpy() for layer in bilm(*inputs(sentences))["activations"]])
     bilm._elmo_lstm._states = None
     rows = [layers[:, i, 1 : len(row) + 1] for i, row in enumerate(sentences)]

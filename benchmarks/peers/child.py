@@ -1,7 +1,8 @@
-"""The asking end of a measuring process: requests and answers are lines of JSON (see protocol.py).
+"""The client side of the protocol: requests and responses are lines of JSON (see protocol.py).
 
-Only a fresh process knows its load time and its peak of memory, and only processes that live side
-by side can be timed in turn, so that a noisy machine disturbs all of them alike.
+Each implementation runs in its own process, so that its load time and peak memory can be measured.
+All processes run until the end of the benchmark, so that they can be measured alternately and other
+processes of the machine affect all of them.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ OURS = (sys.executable, str(Path(__file__).with_name("elmokit_worker.py")))
 
 
 class ChildError(Exception):
-    """A measuring process that died, took too long or could not do what it was asked."""
+    """A worker process that exited, timed out or reported an error."""
 
 
 class Child:
-    """The asking end: one request at a time, one answer each.
+    """A worker process that handles one request at a time.
 
     Args:
-        command: The program. Default: elmokit's worker.
-        threads: Threads that the libraries in it may use.
-        limit: Seconds that an answer may take.
-        environment: Variables to set beside.
+        command: The program. Default: the worker for elmokit.
+        threads: Number of threads for numerical libraries.
+        limit: Time limit for a response in seconds.
+        environment: Additional environment variables.
     """
 
     def __init__(
@@ -59,14 +60,14 @@ class Child:
         )
 
     def ask(self, do: str, **values: Any) -> dict[str, Any]:
-        """Send a request and wait for its answer."""
+        """Send a request and return the response."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
-        late = threading.Event()
+        timed_out = threading.Event()
 
         def stop() -> None:
-            late.set()
+            timed_out.set()
             process.kill()
 
         timer = threading.Timer(self._limit, stop)
@@ -79,24 +80,24 @@ class Child:
             line = ""
         finally:
             timer.cancel()
-        if late.is_set():
-            raise ChildError(f"The measuring process gave no answer to '{do}' in {self._limit} s.")
+        if timed_out.is_set():
+            raise ChildError(f"The worker did not respond to '{do}' within {self._limit} s.")
         if not line:
             code = process.wait()
             raise ChildError(
-                f"The measuring process ended at '{do}' (exit code {code}): {self._last_words()}"
+                f"The worker exited during '{do}' (exit code {code}): {self._last_lines()}"
             )
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise ChildError(str(answer["error"]))
-        return answer
+        response: dict[str, Any] = json.loads(line)
+        if "error" in response:
+            raise ChildError(str(response["error"]))
+        return response
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         process = self._process
         if process.stdin is not None:
             with suppress(BrokenPipeError):
-                process.stdin.close()  # the end of its input is the end of its work
+                process.stdin.close()  # the worker exits at the end of its input
         try:
             process.wait(timeout=20)
         except subprocess.TimeoutExpired:
@@ -106,9 +107,9 @@ class Child:
             process.stdout.close()
         self._log.close()
 
-    def _last_words(self) -> str:
+    def _last_lines(self) -> str:
         self._log.seek(0)
-        return " ".join(self._log.read().strip().splitlines()[-3:]) or "it said nothing."
+        return " ".join(self._log.read().strip().splitlines()[-3:]) or "no output."
 
     def __enter__(self) -> Child:
         return self

@@ -1,4 +1,4 @@
-"""elmokit as a measuring process."""
+"""Worker for elmokit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from elmokit.embed.model import ElmoModel, load
 
 
 class Worker:
-    """Holds one model; each public method answers one kind of request."""
+    """Holds a model. Each public method handles one kind of request."""
 
     model: ElmoModel
 
@@ -41,7 +41,7 @@ class Worker:
         return {"load_s": time.perf_counter() - begin, "versions": versions, **memory()}
 
     def time(self, sentences: list[list[str]], batch: int, cold: bool = False) -> dict[str, Any]:
-        """Embed sentences, `batch` per call; cold begins with an empty token cache."""
+        """Embed sentences, `batch` per call. `cold` clears the token cache first."""
         cache = self.model.cache
         if cold:
             cache.clear()
@@ -57,7 +57,7 @@ class Worker:
         }
 
     def vectors(self, sentences: list[list[str]], out: str) -> dict[str, Any]:
-        """Write the layers of some sentences, shape (L + 1, N, 2D)."""
+        """Write the layers of sentences, shape (L + 1, N, 2D)."""
         np.save(Path(out), np.concatenate([v.layers for v in self.model.embed(sentences)], axis=1))
         return {}
 

@@ -1,8 +1,8 @@
-"""An environment of its own for each peer, made from the package index and kept for the next run.
+"""Create a separate environment for each implementation from the package index, for all later runs.
 
-AllenNLP asks for a torch that ends with Python 3.10 and packages that no longer fit its pins, hence
-the constraints. What cannot be made is left out with a reason, not with an error: most machines
-have no Python 3.9.
+AllenNLP requires a version of torch that does not support Python 3.11, and its version ranges allow
+packages that are incompatible with it, hence the constraints. If an environment cannot be created,
+the benchmark continues without the implementation, because most machines do not have Python 3.9.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _LIMIT = 1800  # seconds for one installation
 
 
 class Unavailable(Exception):
-    """A peer that cannot be had here; the message says why."""
+    """An implementation that is not available; the message contains the reason."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a peer is installed.
+    """How to install an implementation.
 
     Attributes:
-        python: The version it needs, None for the one that runs this.
-        first: Packages that must be there before the others are built.
-        packages: What is installed.
-        constraints: Versions of what comes along.
+        python: The required Python version; None: the current one.
+        first: Packages that are required to build the others.
+        packages: The packages to install.
+        constraints: Versions of their dependencies.
     """
 
     python: str | None
@@ -53,15 +53,15 @@ RECIPES = {
 
 
 def find_python(version: str) -> Path:
-    """Find a Python of this version: on the path, or among those of pyenv."""
+    """Find a Python interpreter of this version on the path or in pyenv."""
     candidates = [shutil.which(f"python{version}")]
     if pyenv := shutil.which("pyenv"):
-        asked = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=False)
-        versions = Path(asked.stdout.strip()) / "versions"
+        done = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=False)
+        versions = Path(done.stdout.strip()) / "versions"
         candidates += [str(p) for p in sorted(versions.glob(f"{version}.*/bin/python"))]
     program = f"import sys; sys.exit('%d.%d' % sys.version_info[:2] != {version!r})"
     for candidate in candidates:
-        # A shim of pyenv may be there without a Python behind it.
+        # A pyenv shim can exist although the version is not installed.
         if (
             candidate
             and not subprocess.run([candidate, "-c", program], capture_output=True).returncode
@@ -71,7 +71,7 @@ def find_python(version: str) -> Path:
 
 
 def environment(name: str, cache: Path) -> Path:
-    """Return the Python of a peer's environment; it is made if it is not there."""
+    """Return the Python interpreter of an implementation; create the environment if necessary."""
     recipe = RECIPES[name]
     folder = cache / name
     python, ready = folder / "bin" / "python", folder / "ready.txt"
@@ -93,7 +93,7 @@ def environment(name: str, cache: Path) -> Path:
         except subprocess.TimeoutExpired:
             raise Unavailable(f"{name} was not installed within {_LIMIT // 60} minutes") from None
         if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise Unavailable(f"{name} could not be installed: {said}")
+            message = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise Unavailable(f"{name} could not be installed: {message}")
     ready.write_text(repr(recipe))
     return python

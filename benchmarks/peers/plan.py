@@ -1,9 +1,9 @@
-"""Which sentences are timed when: the same ones for all, and new ones in every round.
+"""Select the sentences of each measurement: the same for all implementations, new in every round.
 
-The text begins with sentences that fill our cache. Then every batch size has a piece of new text
-per round: two batches, or a dozen single sentences, because the peers are slow. "Sorted" reads the
-sentences of all rounds of a batch size in order of length, as a user would who knows that trick;
-each round gets one batch from the short end and its counterpart from the long end.
+The first sentences of the text fill elmokit's token cache. After them, there are new sentences for
+each batch size and round: two batches, or twelve single sentences, because the other
+implementations are slow. "Sorted" orders the sentences of all rounds of a batch size by length.
+Each round gets one batch of short sentences and one batch of equally extreme long sentences.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ class Plan:
     """The sentences of a run.
 
     Attributes:
-        check: The vectors of these are compared.
-        filling: What our cache has seen before the steady state.
-        pieces: (batch, round) -> sentences in natural order.
-        ranked: (batch, round) -> sentences of the same pool, batches of equal length.
-        further: What comes after all that, for one long run.
+        check: Sentences whose vectors are compared.
+        warm_up: Sentences that fill elmokit's token cache before the measurement.
+        unsorted: (batch, round) -> sentences in text order.
+        ranked: (batch, round) -> sentences of the same pool, sorted by length.
+        long_run: Further sentences for one long run.
     """
 
     check: Sentences
-    filling: Sentences
-    pieces: dict[tuple[int, int], Sentences]
+    warm_up: Sentences
+    unsorted: dict[tuple[int, int], Sentences]
     ranked: dict[tuple[int, int], Sentences]
-    further: Sentences
+    long_run: Sentences
 
     def vocabulary(self) -> list[str]:
-        """Return all words that a cache filled in advance must hold."""
-        rows = [*self.check, *(row for piece in self.pieces.values() for row in piece)]
+        """Return all words of the measurement, for a cache that is filled in advance."""
+        rows = [*self.check, *(row for sentences in self.unsorted.values() for row in sentences)]
         return sorted({token for row in rows for token in row})
 
 
 def make_plan(
     sentences: Sentences, batches: list[int], rounds: int, tokens: int, n_check: int = 32
 ) -> Plan:
-    """Lay out a run; `tokens` is the size of the filling and of the long run."""
+    """Select the sentences; `tokens` is the size of the warm-up and of the long run."""
     supply = Supply(sentences)
-    filling = supply.take(tokens, batch=n_check)
-    pieces, ranked = {}, {}
+    warm_up = supply.take(tokens, batch=n_check)
+    unsorted, ranked = {}, {}
     for batch in batches:
         size = 2 * batch if batch > 1 else SINGLES
         pool: Sentences = []
         for number in range(rounds):
-            piece = supply.take(1, batch=size)
-            pieces[batch, number] = piece
-            pool += piece
+            sentences = supply.take(1, batch=size)
+            unsorted[batch, number] = sentences
+            pool += sentences
         pool.sort(key=len)
         half = size // 2
         for number in range(rounds):
@@ -62,7 +62,9 @@ def make_plan(
             ranked[batch, number] = (
                 pool[number * half : (number + 1) * half] + pool[end - half : end]
             )
-    further = supply.take(tokens, batch=max(batches))
+    long_run = supply.take(tokens, batch=max(batches))
     if supply.rewound:
-        raise ValueError("The text is too short for this plan: give a longer --text.")
-    return Plan(filling[:n_check], filling, pieces, ranked, further)
+        raise ValueError(
+            "The text is too short for this benchmark. Specify a longer one with --text."
+        )
+    return Plan(warm_up[:n_check], warm_up, unsorted, ranked, long_run)

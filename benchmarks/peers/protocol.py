@@ -1,14 +1,14 @@
-"""The answering end of a peer: requests and answers are lines of JSON.
+"""The worker side of the protocol: requests and responses are lines of JSON.
 
-It runs inside the peer's own environment (Python 3.9 for AllenNLP), so it needs nothing but the
-standard library. The asking end is child.py.
+It runs in the environment of each implementation (Python 3.9 for AllenNLP) and therefore only uses
+the standard library. The other side is child.py.
 
     {"do": "load", ...}                              -> {"load_s": ..., "versions": {...}}
     {"do": "time", "sentences": [[...]], "batch": B} -> {"seconds": ..., "tokens": ...}
-    {"do": "vectors", "sentences": ..., "out": FILE} -> an .npy file (L + 1, N, 2D), fresh state
+    {"do": "vectors", "sentences": ..., "out": FILE} -> an .npy file (L + 1, N, 2D), zero state
     {"do": "memory"}                                 -> {"rss_gib": ..., "peak_gib": ...}
 
-The end of the input is the end of the process.
+The process exits at the end of the input.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from typing import Any
 
 
 def memory() -> dict[str, Any]:
-    """Return the memory that this process holds, and the most it ever held."""
-    # VmHWM begins anew with each program; what getrusage tells is inherited from the parent.
+    """Return the current and the peak memory usage of this process."""
+    # VmHWM is reset when a program starts. The peak of getrusage is inherited from the parent.
     lines = Path("/proc/self/status").read_text().splitlines()
     values = dict(line.split(":", 1) for line in lines if ":" in line)
-    held, peak = (int(values[key].split()[0]) / 2**20 for key in ("VmRSS", "VmHWM"))
-    return {"rss_gib": round(held, 3), "peak_gib": round(peak, 3)}
+    current, peak = (int(values[key].split()[0]) / 2**20 for key in ("VmRSS", "VmHWM"))
+    return {"rss_gib": round(current, 3), "peak_gib": round(peak, 3)}
 
 
 def timed(embed: Callable[[list[list[str]]], object]) -> Callable[..., dict[str, Any]]:
-    """Make the answer to "time" of a function that embeds one batch."""
+    """Return the handler of "time" requests for a function that embeds one batch."""
 
-    def answer(sentences: list[list[str]], batch: int) -> dict[str, Any]:
+    def handle(sentences: list[list[str]], batch: int) -> dict[str, Any]:
         begin = time.perf_counter()
         for start in range(0, len(sentences), batch):
             embed(sentences[start : start + batch])
         seconds = time.perf_counter() - begin
         return {"seconds": seconds, "tokens": sum(map(len, sentences))}
 
-    return answer
+    return handle
 
 
 def serve(**requests: Callable[..., dict[str, Any]]) -> None:
-    """Answer until the input ends. Whatever a library prints goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w")
+    """Handle requests until the input ends. Output of libraries is redirected to stderr."""
+    responses = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    known = {"memory": memory, **requests}
+    handlers = {"memory": memory, **requests}
     for line in sys.stdin:
         values = json.loads(line)
         do = values.pop("do")
-        answers.write(json.dumps(known[do](**values)) + "\n")
-        answers.flush()
+        responses.write(json.dumps(handlers[do](**values)) + "\n")
+        responses.flush()

@@ -1,10 +1,11 @@
-"""Measure elmokit against AllenNLP and simple_elmo: same weights, same sentences, in turn.
+"""Compare the speed of elmokit, AllenNLP and simple_elmo on the same weights and sentences.
 
-Every system is a process that lives through the whole run; only one works at a time, and all of
-them take each piece of text in turn, round by round, so that whatever else the machine does falls
-on all alike. The vectors are compared before anything is timed. See README.md beside this file.
+Every implementation runs in its own process until the end of the benchmark. Only one of them works
+at a time, and in each round, all of them process the same text one after another, so that other
+processes of the machine affect all of them. The vectors are compared before the measurement. See
+README.md in this directory.
 
-    python benchmarks/peers/run.py            all, about 25 minutes on two cores
+    python benchmarks/peers/run.py            everything, about 25 minutes on two cores
     python benchmarks/peers/run.py --quick    the small model, two rounds
 """
 
@@ -42,21 +43,21 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
 SEED = 0
-TOLERANCE = 1e-5  # what "the same vectors" means in float32
-COSINE = 0.999
-FEWEST_ROUNDS = 3
-QUIET = 0.1  # share of the processors that others may use before we say so
+TOLERANCE = 1e-5  # maximum difference of float32 vectors
+MIN_COSINE = 0.999
+MIN_ROUNDS = 3
+MAX_BUSY = 0.1  # fraction of the CPU time of other processes that causes a warning
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table.
+    """A row of the table.
 
     Attributes:
-        key: Its name in the JSON.
-        label: Its name for people.
-        process: The process that does it; two lines may share one.
-        ranked: Whether sentences come in order of length.
+        key: The name in the JSON file.
+        label: The name in the table.
+        process: The worker process; two rows can share it.
+        ranked: Whether the sentences are sorted by length.
     """
 
     key: str
@@ -66,7 +67,7 @@ class Row:
 
     @property
     def ours(self) -> bool:
-        """Whether it is elmokit."""
+        """Whether the row is elmokit."""
         return self.key.startswith("ours")
 
 
@@ -77,23 +78,23 @@ ROWS = (
     Row("allennlp-cached-sorted", "AllenNLP cached and sorted", "allennlp-cached", True),
     Row("simple_elmo", "simple_elmo", "simple_elmo"),
     Row("ours-exact", "elmokit", "ours-exact"),
-    # Processes of their own: a shared cache would already know the words of the same pool.
+    # In separate processes, because a shared cache would already contain the words of the pool.
     Row("ours-exact-sorted", "elmokit, sorted", "ours-exact-sorted", True),
     Row("ours-fast", "elmokit `fast`", "ours-fast"),
     Row("ours-fast-sorted", "elmokit `fast`, sorted", "ours-fast-sorted", True),
 )
 
 
-def say(line: str) -> None:
-    """Tell how far the run is."""
+def log(line: str) -> None:
+    """Print a message with the time."""
     print(f"[{time.strftime('%H:%M:%S')}] {line}", file=sys.stderr, flush=True)
 
 
 def busy_share(seconds: float = 2.0) -> float:
-    """Return which share of all processors others use now; 0 where that cannot be known.
+    """Return the fraction of the CPU time that is currently used; 0 if it is unknown.
 
-    Threads that wait for each other lose far more than the share that others take, and not every
-    system loses alike, so that a run on a busy machine does not even give ratios.
+    On a busy machine, ratios are unreliable as well: threads that wait for each other lose more
+    time than other processes use, to a different degree in each implementation.
     """
     stat = Path("/proc/stat")
     if not stat.is_file():
@@ -101,7 +102,7 @@ def busy_share(seconds: float = 2.0) -> float:
 
     def read() -> tuple[int, int]:
         ticks = [int(value) for value in stat.read_text().split("\n", 1)[0].split()[1:9]]
-        return sum(ticks), ticks[3] + ticks[4]  # all, idle or waiting for a disk
+        return sum(ticks), ticks[3] + ticks[4]  # total; idle or waiting for a disk
 
     before = read()
     time.sleep(seconds)
@@ -110,57 +111,57 @@ def busy_share(seconds: float = 2.0) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the comparison and write the JSON."""
-    given = sys.argv[1:] if arguments is None else arguments
-    chosen = _parser().parse_args(given)
-    if chosen.quick:
-        chosen.models, chosen.rounds, chosen.tokens = "small", 2, 2_000
-        chosen.batch = "1,32"
-    batches = [int(part) for part in chosen.batch.split(",")]
+    """Run the benchmark and write the results."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = _parser().parse_args(arguments)
+    if options.quick:
+        options.models, options.rounds, options.tokens = "small", 2, 2_000
+        options.batch = "1,32"
+    batches = [int(part) for part in options.batch.split(",")]
     begin = time.monotonic()
-    pythons, missing = _peers(chosen)
-    text = read_text(chosen.text, 10 * chosen.tokens + 200 * chosen.rounds * sum(batches))
-    plan = make_plan(text.sentences, batches, chosen.rounds, chosen.tokens)
-    names = chosen.models.split(",")
+    pythons, missing = _peers(options)
+    text = read_text(options.text, 10 * options.tokens + 200 * options.rounds * sum(batches))
+    plan = make_plan(text.sentences, batches, options.rounds, options.tokens)
+    names = options.models.split(",")
     busy = busy_share()
-    if busy > QUIET:
-        say(f"Other programs use {busy:.0%} of this machine: the figures will be off.")
+    if busy > MAX_BUSY:
+        log(f"Warning: other processes use {busy:.0%} of the CPU time. The results are unreliable.")
     results: dict[str, Any] = {
         "ratios": {},
-        "what": "tokens/s of embedding, medians of rounds in turn on the same sentences, new text "
-        "in each round; ratios are medians of the rounds' ratios: how many times as many tokens/s "
-        "as the peer. Ours is in its steady state: its cache has seen other text before, and meets "
-        "these sentences for the first time. AllenNLP's cache holds all words from the beginning; "
-        "filling it is part of its load time.",
+        "what": "tokens/s of embedding, medians over rounds; all implementations process the same "
+        "sentences, which are new in each round. ratios: the speed of elmokit divided by that of "
+        "the other implementation, medians over rounds. elmokit's token cache has processed other "
+        "text before. AllenNLP's cache contains all words from the start; filling it is part of "
+        "its load time.",
         "models": {},
         "missing": missing,
-        "command": shlex.join(["python", "benchmarks/peers/run.py", *_portable(given)]),
+        "command": shlex.join(["python", "benchmarks/peers/run.py", *_portable(arguments)]),
         "date": datetime.date.today().isoformat(),
         "seed": SEED,
-        "machine": machine() | {"threads": chosen.threads, "busy_before": round(busy, 2)},
+        "machine": machine() | {"threads": options.threads, "busy_before": round(busy, 2)},
         "versions": {},
         "text": text.describe(),
-        "tokens_before_steady_state": sum(map(len, plan.filling)),
-        "limit_minutes": chosen.minutes,
+        "tokens_before_steady_state": sum(map(len, plan.warm_up)),
+        "limit_minutes": options.minutes,
     }
     for number, name in enumerate(names):
-        # The time that is left is shared by how long models take, the first being the large one.
-        left = chosen.minutes * 60 - (time.monotonic() - begin)
+        # Divide the remaining time between the models; the first one is larger.
+        left = options.minutes * 60 - (time.monotonic() - begin)
         share = 1.0 if number + 1 == len(names) else 0.75
         deadline = time.monotonic() + left * share
-        found = run_model(name, plan, batches, chosen, pythons, deadline)
-        results["versions"] |= found.pop("versions")
-        results["ratios"][name] = found.pop("ratios")
-        results["models"][name] = found
+        result = run_model(name, plan, batches, options, pythons, deadline)
+        results["versions"] |= result.pop("versions")
+        results["ratios"][name] = result.pop("ratios")
+        results["models"][name] = result
         results["minutes"] = round((time.monotonic() - begin) / 60, 1)
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
     print(table.render(results))
-    for line in [*missing.values(), f"written to {chosen.out}"]:
-        say(line)
-    agree = all(one["agrees"] for found in results["models"].values() for one in found["agreement"])
+    for line in [*missing.values(), f"Results written to {options.out}."]:
+        log(line)
+    agree = all(row["agrees"] for one in results["models"].values() for row in one["agreement"])
     if not agree:
-        say("The vectors do NOT agree; see 'agreement' in the results.")
+        log("The vectors do NOT agree, see 'agreement' in the results.")
     return 0 if agree else 1
 
 
@@ -168,29 +169,29 @@ def run_model(
     name: str,
     plan: Plan,
     batches: list[int],
-    chosen: argparse.Namespace,
+    options: argparse.Namespace,
     pythons: dict[str, Path],
     deadline: float,
 ) -> dict[str, Any]:
-    """Measure one shape with all systems."""
+    """Measure one model with all implementations."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-peers-")))
         weights = write_weights(name, folder / name)
-        say(f"{name}: loading")
-        processes, loads, notes = start(stack, weights, plan, chosen, pythons)
+        log(f"{name}: loading")
+        processes, loads, notes = start(stack, weights, plan, options, pythons)
         versions: dict[str, str] = {}
         for loaded in loads.values():
             versions |= loaded.pop("versions")
         rows = [row for row in ROWS if row.process in processes]
         agreement = check_vectors(processes, plan, folder)
-        for key, found in fill(processes, plan, max(batches)).items():
-            loads[key] |= found
+        for key, result in warm_up(processes, plan, max(batches)).items():
+            loads[key] |= result
         rounds = Rounds(rows, processes, plan, batches)
-        done = rounds.run(chosen.rounds, deadline)
+        done = rounds.run(options.rounds, deadline)
         rows, speeds = rounds.rows, rounds.speeds()
         notes += rounds.notes
-        for key, found in long_run(processes, plan, max(batches)).items():
-            loads[key] |= found
+        for key, result in long_run(processes, plan, max(batches)).items():
+            loads[key] |= result
         for key in dict.fromkeys(row.process for row in rows):
             loads[key] |= processes[key].ask("memory")
     config = preset(name)
@@ -206,7 +207,7 @@ def run_model(
 
 
 def write_weights(name: str, folder: Path) -> Path:
-    """Write random weights in AllenNLP's format, which all systems read."""
+    """Write random weights in AllenNLP's format, which all implementations can read."""
     torch.manual_seed(SEED)
     folder.mkdir()
     bilm_hdf5.write(BiLM(preset(name)), folder / "options.json", folder / "weights.hdf5")
@@ -217,29 +218,31 @@ def start(
     stack: ExitStack,
     weights: Path,
     plan: Plan,
-    chosen: argparse.Namespace,
+    options: argparse.Namespace,
     pythons: dict[str, Path],
 ) -> tuple[dict[str, Child], dict[str, dict[str, Any]], list[str]]:
-    """Start and load every process, one after the other."""
+    """Start the worker processes one after another, and load the model in each."""
     processes: dict[str, Child] = {}
     loads: dict[str, dict[str, Any]] = {}
     notes: list[str] = []
-    options = str(weights.with_name("options.json"))
+    options_file = str(weights.with_name("options.json"))
     for key in dict.fromkeys(row.process for row in ROWS):
         peer = key.split("-")[0]
-        values: dict[str, Any] = {"weights": str(weights), "threads": chosen.threads}
+        values: dict[str, Any] = {"weights": str(weights), "threads": options.threads}
         if peer == "ours":
             precision = key.split("-")[1]
             if precision not in PRECISIONS:
                 continue
-            process = Child(threads=chosen.threads, limit=chosen.limit)
-            values |= {"model": options, "precision": precision, "device": "cpu"}
+            process = Child(threads=options.threads, limit=options.limit)
+            values |= {"model": options_file, "precision": precision, "device": "cpu"}
         elif peer in pythons:
             command = [str(pythons[peer]), str(HERE / f"{peer}_worker.py")]
-            # As a child of pytest or make, a worker must not find our packages before its own.
+            # If pytest or make started the benchmark, the worker must not import our packages.
             clean = {"PYTHONPATH": "", "PYTHONNOUSERSITE": "1"}
-            process = Child(command, threads=chosen.threads, limit=chosen.limit, environment=clean)
-            values["options"] = options
+            process = Child(
+                command, threads=options.threads, limit=options.limit, environment=clean
+            )
+            values["options"] = options_file
             if key == "allennlp-cached":
                 values["vocabulary"] = plan.vocabulary()
         else:
@@ -249,42 +252,42 @@ def start(
             loaded = process.ask("load", **values)
         except ChildError as error:
             notes.append(f"{key}: {error}")
-            say(f"{key} is left out: {error}")
+            log(f"{key} is excluded: {error}")
             continue
         processes[key] = process
         loads[key] = {"load_s": round(loaded["load_s"], 3), "versions": loaded["versions"]}
         if "vocabulary" in values:
             loads[key]["cached_words"] = len(values["vocabulary"])
-        say(f"{key} loaded in {loaded['load_s']:.1f} s")
+        log(f"{key} loaded in {loaded['load_s']:.1f} s")
     return processes, loads, notes
 
 
 def check_vectors(processes: dict[str, Child], plan: Plan, folder: Path) -> list[dict[str, Any]]:
-    """Compare the vectors of one batch, from a fresh state, with those of ours in float32."""
-    truth = vectors_of(processes["ours-exact"], plan.check, folder)
-    found = []
+    """Compare the vectors of one batch, from the zero state, with elmokit's float32 vectors."""
+    expected = vectors_of(processes["ours-exact"], plan.check, folder)
+    rows = []
     for key, process in processes.items():
         if key == "ours-exact":
             continue
-        row = {"process": key, **compare(vectors_of(process, plan.check, folder), truth)}
+        row = {"process": key, **compare(vectors_of(process, plan.check, folder), expected)}
         exact = row["largest_difference"] <= TOLERANCE
-        row["agrees"] = min(row["cosine_mean"]) >= COSINE if "fast" in key else exact
-        say(f"{key}: largest difference to ours-exact {row['largest_difference']:.1e}")
-        found.append(row)
-    return found
+        row["agrees"] = min(row["cosine_mean"]) >= MIN_COSINE if "fast" in key else exact
+        log(f"{key}: maximum difference from ours-exact: {row['largest_difference']:.1e}")
+        rows.append(row)
+    return rows
 
 
 def vectors_of(child: Child, sentences: list[list[str]], folder: Path) -> NDArray[np.float32]:
-    """Let a process compute vectors, shape (L + 1, N, 2D)."""
+    """Return the vectors computed by a worker, shape (L + 1, N, 2D)."""
     out = folder / "vectors.npy"
     child.ask("vectors", sentences=sentences, out=str(out))
     vectors: NDArray[np.float32] = np.load(out)
     return vectors
 
 
-def compare(vectors: NDArray[np.float32], truth: NDArray[np.float32]) -> dict[str, Any]:
-    """Say how far vectors (L + 1, N, 2D) are from the true ones."""
-    a, b = vectors.astype(np.float64), truth.astype(np.float64)
+def compare(vectors: NDArray[np.float32], expected: NDArray[np.float32]) -> dict[str, Any]:
+    """Return the differences and cosines between vectors (L + 1, N, 2D) and the expected ones."""
+    a, b = vectors.astype(np.float64), expected.astype(np.float64)
     norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
     cosine = (a * b).sum(axis=-1) / np.maximum(norms, 1e-30)
     return {
@@ -294,32 +297,32 @@ def compare(vectors: NDArray[np.float32], truth: NDArray[np.float32]) -> dict[st
     }
 
 
-def fill(processes: dict[str, Child], plan: Plan, batch: int) -> dict[str, dict[str, Any]]:
-    """Let our caches see text first; that pass, from an empty cache, is the cold figure."""
-    found = {}
+def warm_up(processes: dict[str, Child], plan: Plan, batch: int) -> dict[str, dict[str, Any]]:
+    """Fill elmokit's token cache; return the speed with the initially empty cache as `cold`."""
+    results = {}
     for key, process in processes.items():
         if key.startswith("ours"):
-            said = process.ask("time", sentences=plan.filling, batch=batch, cold=True)
-            found[key] = {"cold": _figures(said, batch)}
-    return found
+            timing = process.ask("time", sentences=plan.warm_up, batch=batch, cold=True)
+            results[key] = {"cold": _summarize(timing, batch)}
+    return results
 
 
 def long_run(processes: dict[str, Child], plan: Plan, batch: int) -> dict[str, dict[str, Any]]:
-    """Let ours read on, longer than the peers' patience allows in the rounds."""
-    found = {}
+    """Measure elmokit on a longer text than in the rounds, which slow implementations limit."""
+    results = {}
     for key, process in processes.items():
         if key.startswith("ours") and not key.endswith("sorted"):
-            said = process.ask("time", sentences=plan.further, batch=batch)
-            found[key] = {"steady": _figures(said, batch)}
-    return found
+            timing = process.ask("time", sentences=plan.long_run, batch=batch)
+            results[key] = {"steady": _summarize(timing, batch)}
+    return results
 
 
-def _figures(said: dict[str, Any], batch: int) -> dict[str, Any]:
+def _summarize(timing: dict[str, Any], batch: int) -> dict[str, Any]:
     return {
         "batch": batch,
-        "tokens": said["tokens"],
-        "tokens_per_second": round(said["tokens"] / said["seconds"], 1),
-        "hit_rate": round(said["hits"] / max(1, said["hits"] + said["misses"]), 4),
+        "tokens": timing["tokens"],
+        "tokens_per_second": round(timing["tokens"] / timing["seconds"], 1),
+        "hit_rate": round(timing["hits"] / max(1, timing["hits"] + timing["misses"]), 4),
     }
 
 
@@ -327,9 +330,9 @@ Speeds = dict[str, dict[int, list[float]]]
 
 
 class Rounds:
-    """All cells, timed in turn, round by round; another system begins in each round.
+    """Measures all cells of the table, round by round, starting with a different row each time.
 
-    A peer that fails is left out from then on: the others' figures are still worth having.
+    If another implementation fails, it is excluded from the remaining rounds.
     """
 
     def __init__(
@@ -340,7 +343,7 @@ class Rounds:
         self._speeds: Speeds = {row.key: {batch: [] for batch in batches} for row in rows}
 
     def run(self, rounds: int, deadline: float) -> int:
-        """Measure until all rounds are done or the time is up; return how many there were."""
+        """Measure until all rounds are done or the time is up; return the number of rounds."""
         for number in range(rounds):
             begin = time.monotonic()
             for batch in self._batches:
@@ -348,39 +351,39 @@ class Rounds:
                 for row in self.rows[at:] + self.rows[:at]:
                     if row in self.rows:
                         self._time(row, batch, number)
-            took = time.monotonic() - begin
-            say(f"round {number + 1} of {rounds}: {took:.0f} s")
-            if number + 1 >= FEWEST_ROUNDS and time.monotonic() + took > deadline:
-                say("the time is up")
+            seconds = time.monotonic() - begin
+            log(f"Round {number + 1} of {rounds}: {seconds:.0f} s")
+            if number + 1 >= MIN_ROUNDS and time.monotonic() + seconds > deadline:
+                log("The time limit is reached.")
                 return number + 1
         return rounds
 
     def speeds(self) -> Speeds:
         """Return tokens/s by row, batch size and round."""
-        found = {row.key: self._speeds[row.key] for row in self.rows}
+        speeds = {row.key: self._speeds[row.key] for row in self.rows}
         for row in self.rows:
             if row.ranked and 1 in self._batches:
-                found[row.key][1] = found[row.key.removesuffix("-sorted")][1]
-        return found
+                speeds[row.key][1] = speeds[row.key.removesuffix("-sorted")][1]
+        return speeds
 
     def _time(self, row: Row, batch: int, number: int) -> None:
         if row.ranked and batch == 1:
-            return  # one sentence at a time: order does not matter
-        piece = (self._plan.ranked if row.ranked else self._plan.pieces)[batch, number]
+            return  # the order of single sentences does not matter
+        sentences = (self._plan.ranked if row.ranked else self._plan.unsorted)[batch, number]
         try:
-            said = self._processes[row.process].ask("time", sentences=piece, batch=batch)
+            timing = self._processes[row.process].ask("time", sentences=sentences, batch=batch)
         except ChildError as error:
             if row.ours:
                 raise
             self.notes.append(f"{row.process} failed in round {number + 1}: {error}")
-            say(self.notes[-1])
+            log(self.notes[-1])
             self.rows = [other for other in self.rows if other.process != row.process]
             return
-        self._speeds[row.key][batch].append(said["tokens"] / said["seconds"])
+        self._speeds[row.key][batch].append(timing["tokens"] / timing["seconds"])
 
 
 def ratios(rows: list[Row], speeds: Speeds) -> dict[str, dict[str, dict[str, float]]]:
-    """Return how many times as fast each of ours is as each peer, by batch size."""
+    """Return the speedup of each row of elmokit over each other row, by batch size."""
     return {
         ours.key: {
             peer.key: {str(b): _ratio(speeds[ours.key][b], speeds[peer.key][b]) for b in batches}
@@ -398,38 +401,38 @@ def _ratio(ours: list[float], theirs: list[float]) -> float:
 
 
 def _row(row: Row, speeds: Speeds, load: dict[str, Any]) -> dict[str, Any]:
-    found = speeds[row.key]
+    own = speeds[row.key]
     base = speeds.get("allennlp", {})
     return {
         "row": row.key,
         "label": row.label,
-        "tokens_per_second": {str(b): round(statistics.median(s), 1) for b, s in found.items()},
-        "times_allennlp": {str(b): _ratio(s, base[b]) for b, s in found.items() if b in base},
-        "rounds": {str(b): [round(speed, 1) for speed in s] for b, s in found.items()},
+        "tokens_per_second": {str(b): round(statistics.median(s), 1) for b, s in own.items()},
+        "times_allennlp": {str(b): _ratio(s, base[b]) for b, s in own.items() if b in base},
+        "rounds": {str(b): [round(speed, 1) for speed in s] for b, s in own.items()},
         **load,
     }
 
 
-def _peers(chosen: argparse.Namespace) -> tuple[dict[str, Path], dict[str, str]]:
-    """Return the Python of each peer that can be had, and why the others cannot."""
+def _peers(options: argparse.Namespace) -> tuple[dict[str, Path], dict[str, str]]:
+    """Return the Python of each available implementation, and why the others are missing."""
     pythons: dict[str, Path] = {}
     missing: dict[str, str] = {}
-    given = {"allennlp": chosen.allennlp_python, "simple_elmo": chosen.simple_elmo_python}
-    for peer, python in given.items():
+    interpreters = {"allennlp": options.allennlp_python, "simple_elmo": options.simple_elmo_python}
+    for peer, python in interpreters.items():
         try:
-            if peer in chosen.without:
-                raise Unavailable("left out by --without")
+            if peer in options.without:
+                raise Unavailable("it is excluded by --without")
             if python is None:
-                say(f"{peer}: looking for its environment in {chosen.cache}")
-            pythons[peer] = python or environment(peer, chosen.cache)
+                log(f"{peer}: using the environment in {options.cache}")
+            pythons[peer] = python or environment(peer, options.cache)
         except Unavailable as reason:
-            missing[peer] = f"{peer} is not compared: {reason}."
-            say(missing[peer])
+            missing[peer] = f"{peer} is not included: {reason}."
+            log(missing[peer])
     return pythons, missing
 
 
 def _portable(arguments: list[str]) -> list[str]:
-    """Leave the folders of this machine out of the command that is noted."""
+    """Remove directories of this machine from the command for the results."""
     return [Path(a).name if "/" in a else a for a in arguments]
 
 
@@ -438,24 +441,33 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--text", type=Path, help="a text file, a paragraph per line (examples/corpus.txt)")
-    add("--models", default="original,small", help="shapes, the largest first")
+    add(
+        "--text",
+        type=Path,
+        help="text file with a paragraph per line. Default: examples/corpus.txt",
+    )
+    add("--models", default="original,small", help="models, the largest first")
     add("--batch", default="1,32,64,128", help="sentences per call, at most 128")
     add("--rounds", type=int, default=5)
-    add("--tokens", type=int, default=20_000, help="tokens before the steady state")
+    add("--tokens", type=int, default=20_000, help="tokens of the warm-up and of the long run")
     add("--threads", type=int, default=torch.get_num_threads())
-    add("--minutes", type=float, default=25.0, help="stop after the round that ends by then")
-    add("--limit", type=float, default=600.0, help="seconds that one answer may take")
+    add("--minutes", type=float, default=25.0, help="approximate time limit")
+    add("--limit", type=float, default=600.0, help="time limit for a response in seconds")
     add("--out", type=Path, default=table.RESULTS)
-    add("--cache", type=Path, default=ROOT / "build" / "peers", help="where environments are kept")
-    add("--allennlp-python", type=Path, help="an environment that is already there")
-    add("--simple-elmo-python", type=Path, help="the same")
+    add(
+        "--cache",
+        type=Path,
+        default=ROOT / "build" / "peers",
+        help="directory for the environments",
+    )
+    add("--allennlp-python", type=Path, help="Python of an existing environment")
+    add("--simple-elmo-python", type=Path, help="Python of an existing environment")
     add("--without", nargs="*", default=[], choices=("allennlp", "simple_elmo"))
     add("--quick", action="store_true", help="the small model, two rounds, batch 1 and 32")
     return parser
 
 
 if __name__ == "__main__":
-    # Ended by `kill` or `timeout`, the processes and the weights must not stay behind.
+    # Clean up the processes and the weights if `kill` or `timeout` stops the benchmark.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())

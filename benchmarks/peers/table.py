@@ -1,9 +1,10 @@
-"""Render results/embed-speed.json as the tables of the docs, so that the two cannot drift.
+"""Render results/embed-speed.json as Markdown tables for the README and the documentation.
 
-python benchmarks/peers/table.py                    print the tables
-python benchmarks/peers/table.py --write FILE.md    put them between its two marks
-python benchmarks/peers/table.py --check FILE.md    exit 1 if they are not what is there
-With --short one small table, as the README has it; docs/explanation/speed.md has all.
+    python benchmarks/peers/table.py                    print the tables
+    python benchmarks/peers/table.py --write FILE.md    insert them between the markers of the file
+    python benchmarks/peers/table.py --check FILE.md    exit with 1 if the tables are out of date
+
+`--short` renders the small table of the README. docs/explanation/speed.md contains all tables.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "embed-speed.json"
 BEGIN, END = "<!-- embed-speed: begin -->", "<!-- embed-speed: end -->"
 BASE = "allennlp"
-#: The rows of the short table: default usage and best case of each peer, and elmokit.
+#: The rows of the short table: elmokit, and the default usage and best case of the others.
 SHORT_ROWS = (BASE, "allennlp-cached-sorted", "simple_elmo", "ours-exact", "ours-fast")
 SHORT_BATCHES = ("1", "32", "128")
 
 
 def render(results: dict[str, Any], *, short: bool = False) -> str:
-    """Return one Markdown table per model: tokens/s (speedup over AllenNLP in parentheses)."""
+    """Return one Markdown table per model: tokens/s, with the speedup over AllenNLP."""
     models = list(results["models"].items())
     return "\n\n".join(_table(*model, short=short) for model in (models[:1] if short else models))
 
 
-def _table(name: str, found: dict[str, Any], *, short: bool) -> str:
-    rows = {row["row"]: row for row in found["rows"] if not short or row["row"] in SHORT_ROWS}
+def _table(name: str, results: dict[str, Any], *, short: bool) -> str:
+    rows = {row["row"]: row for row in results["rows"] if not short or row["row"] in SHORT_ROWS}
     batches = list(next(iter(rows.values()))["tokens_per_second"])
     batches = [batch for batch in batches if not short or batch in SHORT_BATCHES]
-    title = f"{name.capitalize()} ({found['shape']})"
+    title = f"{name.capitalize()} ({results['shape']})"
     lines = [
         f"| {title} | {' | '.join(f'Batch {b}' for b in batches)} | Load (s) | RSS (GiB) |",
         "|---" * (len(batches) + 3) + "|",
@@ -57,9 +58,9 @@ def _cell(row: dict[str, Any], base: dict[str, Any] | None, batch: str) -> str:
 
 
 def put(text: str, table: str) -> str:
-    """Return `text` with the table between its marks."""
+    """Return `text` with the table between its markers."""
     if BEGIN not in text or END not in text:
-        raise SystemExit(f"The file has no lines '{BEGIN}' and '{END}' to put the table between.")
+        raise SystemExit(f"The file does not contain the lines '{BEGIN}' and '{END}'.")
     before, rest = text.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
     return f"{before}{BEGIN}\n{table}\n{END}{after}"
@@ -67,19 +68,19 @@ def put(text: str, table: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print, write or check the tables."""
-    parser = argparse.ArgumentParser(description="The tables of results/embed-speed.json.")
+    parser = argparse.ArgumentParser(description="Render the tables of results/embed-speed.json.")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--write", type=Path, metavar="FILE")
     parser.add_argument("--check", type=Path, metavar="FILE")
     parser.add_argument("--short", action="store_true", help="one small table")
-    chosen = parser.parse_args(arguments)
-    table = render(json.loads(chosen.results.read_text("utf-8")), short=chosen.short)
-    if chosen.write:
-        chosen.write.write_text(put(chosen.write.read_text("utf-8"), table), "utf-8")
-    elif chosen.check:
-        text = chosen.check.read_text("utf-8")
+    options = parser.parse_args(arguments)
+    table = render(json.loads(options.results.read_text("utf-8")), short=options.short)
+    if options.write:
+        options.write.write_text(put(options.write.read_text("utf-8"), table), "utf-8")
+    elif options.check:
+        text = options.check.read_text("utf-8")
         if put(text, table) != text:
-            print(f"{chosen.check} shows other figures than {chosen.results}.", file=sys.stderr)
+            print(f"The table in {options.check} differs from {options.results}.", file=sys.stderr)
             return 1
     else:
         print(table)

@@ -1,6 +1,7 @@
-"""Clients of the service: one connection each, one request at a time, as many as there are.
+"""Clients of the service. Each client has one connection and sends one request at a time.
 
-The HTTP is written by hand, since the clients share a core and must not be what is measured.
+They use a minimal HTTP implementation, because all clients share a core and must not become the
+bottleneck.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ JSON = "application/json"
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An answer; `retry` is what Retry-After says."""
+class Response:
+    """A response; `retry` is the value of Retry-After in seconds."""
 
     status: int
     body: bytes
@@ -30,17 +31,17 @@ class Answer:
 
 
 class Connection:
-    """A connection that is kept."""
+    """A persistent connection."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._at = host, port
+        self._address = host, port
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
-    async def post(self, path: str, body: bytes, accept: str) -> Answer:
-        """Send a request and read its answer."""
+    async def post(self, path: str, body: bytes, accept: str) -> Response:
+        """Send a request and read the response."""
         if self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection(*self._at, limit=2**20)
+            self._reader, self._writer = await asyncio.open_connection(*self._address, limit=2**20)
         assert self._reader is not None
         self._writer.write(request(path, body, accept) + body)
         await self._writer.drain()
@@ -48,13 +49,13 @@ class Connection:
         lines = head.split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
         length = int(headers.get("content-length", 0))
-        found = await self._reader.readexactly(length)
+        content = await self._reader.readexactly(length)
         if headers.get("connection") == "close":
             await self.close()
-        return Answer(int(lines[0].split()[1]), found, float(headers.get("retry-after", 0)))
+        return Response(int(lines[0].split()[1]), content, float(headers.get("retry-after", 0)))
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         if self._writer is not None:
             self._writer.close()
             with suppress(OSError):
@@ -63,7 +64,7 @@ class Connection:
 
 
 def request(path: str, body: bytes, accept: str = JSON) -> bytes:
-    """Return the head of a request."""
+    """Return the request line and headers of a request."""
     return (
         f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Accept: {accept}\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -72,7 +73,7 @@ def request(path: str, body: bytes, accept: str = JSON) -> bytes:
 
 @dataclass
 class Tally:
-    """What the clients of one run have seen."""
+    """The statuses and latencies that the clients of a run have measured."""
 
     seconds: float = 0.0
     tokens: int = 0
@@ -81,7 +82,7 @@ class Tally:
     bytes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return figures."""
+        """Return a summary as JSON values."""
         times = np.array(self.latencies or [0.0])
         return {
             "seconds": round(self.seconds, 1),
@@ -106,22 +107,23 @@ async def load(
     accept: str,
     dim: int,
 ) -> Tally:
-    """Let clients ask for the top layer of a sentence each, again and again.
+    """Let clients repeatedly request the top layer of one sentence.
 
-    Only what is answered within `seconds` counts; a client that is told to retry later does so.
+    Only responses within `seconds` are counted. After status 429, clients wait for the time in
+    `Retry-After`.
     """
     tally = Tally(seconds=seconds)
     begin = time.perf_counter()
     end = begin + seconds
 
-    async def ask() -> None:
+    async def run_client() -> None:
         connection = Connection(host, port)
         while time.perf_counter() < end:
             sentence = next(supply)
             body = json.dumps({"sentences": [sentence], "layer": "top"}).encode()
             start = time.perf_counter()
             try:
-                answer = await connection.post("/v1/embed", body, accept)
+                response = await connection.post("/v1/embed", body, accept)
             except (OSError, asyncio.IncompleteReadError) as error:
                 tally.statuses[type(error).__name__] += 1
                 await connection.close()
@@ -129,24 +131,24 @@ async def load(
             now = time.perf_counter()
             if now > end:
                 break
-            tally.statuses[str(answer.status)] += 1
-            if answer.status == 200:
-                _check(answer, sentence, accept, dim)
+            tally.statuses[str(response.status)] += 1
+            if response.status == 200:
+                _check(response, sentence, accept, dim)
                 tally.tokens += len(sentence)
                 tally.latencies.append(now - start)
-                tally.bytes += len(answer.body)
-            elif answer.status == 429:
-                await asyncio.sleep(min(answer.retry, max(0.0, end - now)))
+                tally.bytes += len(response.body)
+            elif response.status == 429:
+                await asyncio.sleep(min(response.retry, max(0.0, end - now)))
         await connection.close()
 
-    await asyncio.gather(*(ask() for _ in range(clients)))
+    await asyncio.gather(*(run_client() for _ in range(clients)))
     return tally
 
 
-def _check(answer: Answer, sentence: list[str], accept: str, dim: int) -> None:
+def _check(response: Response, sentence: list[str], accept: str, dim: int) -> None:
     if accept == NPY:
-        wanted = len(sentence) * dim * 4
-        if not wanted < len(answer.body) <= wanted + 256:
-            raise AssertionError(f"{len(answer.body)} bytes for {len(sentence)} tokens")
-    elif not answer.body.endswith(b"}"):
-        raise AssertionError(f"the answer ends in {answer.body[-20:]!r}")
+        expected = len(sentence) * dim * 4
+        if not expected < len(response.body) <= expected + 256:
+            raise AssertionError(f"{len(response.body)} bytes for {len(sentence)} tokens")
+    elif not response.body.endswith(b"}"):
+        raise AssertionError(f"The response ends with {response.body[-20:]!r}.")

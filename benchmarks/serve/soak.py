@@ -1,12 +1,12 @@
-"""The service under mixed load: many clients, small and large requests, all routes, some abusive.
+"""Put mixed load on the service: small and large requests to several routes, some of them abusive.
 
     python benchmarks/serve/soak.py                         200 clients for 10 minutes
-    python benchmarks/serve/soak.py --scenario large        1,000 sentences among single ones
+    python benchmarks/serve/soak.py --scenario large        1,000 sentences among single sentences
     python benchmarks/serve/soak.py --rounds 2 --version before=OLD/src --version after=src
 
-The last compares versions, one running at a time and in turn.
-Counts the statuses of all answers, and reports for each kind of request the latency of those that
-were answered, and for the server its memory and open files. Writes results/serve_soak.json.
+The last command compares two versions, which run alternately. The benchmark counts the statuses of
+all responses and reports the latencies of successful requests by kind, and the memory usage and
+open files of the server. It writes results/serve_soak.json.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 from clients import JSON, NPY, Connection, request
-from run import CLIENT_CORE, ROOT, Served
+from run import CLIENT_CORE, ROOT, ServerProcess
 
 from elmokit.embed.bench import machine, read_text
 
@@ -42,11 +42,11 @@ class Kind:
     """A kind of request.
 
     Attributes:
-        weight: How often it is sent.
-        path: Its route.
-        sentences: How many sentences it has.
-        body: What it asks for.
-        accept: The format of the answer.
+        weight: Relative frequency.
+        path: The route.
+        sentences: Number of sentences.
+        body: Creates the body from sentences.
+        accept: The format of the response.
     """
 
     weight: float
@@ -60,7 +60,7 @@ def _embed(**options: Any) -> Body:
     return lambda sentences: {"sentences": sentences, **options}
 
 
-#: Requests by kind, and how many clients only send large ones.
+#: Kinds of requests by name, and the number of clients that only send large requests.
 SCENARIOS: dict[str, tuple[dict[str, Kind], int]] = {
     "mixed": (
         {
@@ -81,19 +81,19 @@ SCENARIOS: dict[str, tuple[dict[str, Kind], int]] = {
         1,
     ),
 }
-#: Options under which the largest requests of the scenarios are allowed.
+#: Options of the server that allow the largest requests of the scenarios.
 OPTIONS = ("--max-sentences", "1000", "--max-tokens", "40000")
 
 
 @dataclass
-class Seen:
-    """What the clients have seen."""
+class Tally:
+    """The statuses and latencies that the clients have measured, by kind of request."""
 
     statuses: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     latencies: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statuses of all requests, and the latencies of those that were answered."""
+        """Return the statuses of all requests, and the latencies of successful ones."""
         total: Counter[str] = Counter()
         for counts in self.statuses.values():
             total += counts
@@ -107,32 +107,32 @@ class Seen:
 
 
 async def client(
-    at: tuple[str, int],
+    address: tuple[str, int],
     sentences: Iterator[list[str]],
     kinds: dict[str, Kind],
     end: float,
-    seen: Seen,
+    tally: Tally,
     seed: int,
 ) -> None:
-    """Send requests, one after the other, and retry when the service says so."""
+    """Send one request after another, and wait if the service rejects one."""
     draw = random.Random(seed)
-    connection = Connection(*at)
+    connection = Connection(*address)
     while time.perf_counter() < end:
         [name] = draw.choices(list(kinds), [kind.weight for kind in kinds.values()])
         kind = kinds[name]
         body = json.dumps(kind.body([next(sentences) for _ in range(kind.sentences)])).encode()
         begin = time.perf_counter()
         try:
-            answer = await connection.post(kind.path, body, kind.accept)
+            response = await connection.post(kind.path, body, kind.accept)
         except (OSError, asyncio.IncompleteReadError) as error:
-            seen.statuses[name][type(error).__name__] += 1
+            tally.statuses[name][type(error).__name__] += 1
             await connection.close()
             continue
-        seen.statuses[name][str(answer.status)] += 1
-        if answer.status == 200:
-            seen.latencies[name].append(time.perf_counter() - begin)
-        elif answer.retry:
-            await asyncio.sleep(min(answer.retry, max(0.0, end - time.perf_counter())))
+        tally.statuses[name][str(response.status)] += 1
+        if response.status == 200:
+            tally.latencies[name].append(time.perf_counter() - begin)
+        elif response.retry:
+            await asyncio.sleep(min(response.retry, max(0.0, end - time.perf_counter())))
     await connection.close()
 
 
@@ -140,45 +140,45 @@ _HOSTILE = (
     b'{"sentences": [' + b"1," * 500_000 + b"1]}",
     b'{"sentences": [["a"]], "layer": [' + b"0," * 1000 + b"0]}",
     b"[" * 100_000,
-    json.dumps({"sentences": [["word"] * 20] * 100}).encode(),  # and then the client leaves
+    json.dumps({"sentences": [["word"] * 20] * 100}).encode(),  # followed by a disconnect
 )
 
 
-async def abuser(at: tuple[str, int], end: float, seen: Seen, n: int) -> None:
-    """Send costly invalid requests, leave in the middle of answers, and keep connections idle."""
+async def abuser(address: tuple[str, int], end: float, tally: Tally, n: int) -> None:
+    """Send expensive invalid requests, disconnect during responses, and open idle connections."""
     draw = random.Random(-n)
     while time.perf_counter() < end:
         with suppress(OSError, asyncio.IncompleteReadError):
-            _, writer = await asyncio.open_connection(*at)
+            _, writer = await asyncio.open_connection(*address)
             body = draw.choice(_HOSTILE)
             writer.write(request("/v1/embed", body) + body)
-            idle = [await asyncio.open_connection(*at) for _ in range(20)]
+            idle = [await asyncio.open_connection(*address) for _ in range(20)]
             await asyncio.sleep(2 * draw.random())
-            seen.statuses["abuse"]["sent"] += 1
+            tally.statuses["abuse"]["sent"] += 1
             linger = struct.pack("ii", 1, 0)
             writer.get_extra_info("socket").setsockopt(1, 13, linger)  # SOL_SOCKET, SO_LINGER
-            for one in (writer, *(w for _, w in idle)):
-                one.close()
+            for connection in (writer, *(w for _, w in idle)):
+                connection.close()
 
 
-async def load(at: tuple[str, int], sentences: Iterator[list[str]], given: Any) -> Seen:
-    """Let all clients loose."""
-    seen = Seen()
-    end = time.perf_counter() + given.seconds
-    kinds, n_large = SCENARIOS[given.scenario]
-    n_abusers = round(given.abusive * given.clients)
-    n_good = given.clients - n_abusers
+async def load(address: tuple[str, int], sentences: Iterator[list[str]], options: Any) -> Tally:
+    """Run all clients."""
+    tally = Tally()
+    end = time.perf_counter() + options.seconds
+    kinds, n_large = SCENARIOS[options.scenario]
+    n_abusers = round(options.abusive * options.clients)
+    n_good = options.clients - n_abusers
     large = {"large": kinds["large"]}
     await asyncio.gather(
-        *(client(at, sentences, large, end, seen, n) for n in range(n_large)),
-        *(client(at, sentences, kinds, end, seen, n) for n in range(n_large, n_good)),
-        *(abuser(at, end, seen, n) for n in range(n_abusers)),
+        *(client(address, sentences, large, end, tally, n) for n in range(n_large)),
+        *(client(address, sentences, kinds, end, tally, n) for n in range(n_large, n_good)),
+        *(abuser(address, end, tally, n) for n in range(n_abusers)),
     )
-    return seen
+    return tally
 
 
-class Watch:
-    """The memory and the open files of a process, while a task runs."""
+class ResourceMonitor:
+    """Records the memory usage and the number of open files of a process."""
 
     def __init__(self, pid: int) -> None:
         self._proc = Path(f"/proc/{pid}")
@@ -186,7 +186,7 @@ class Watch:
         self.files: list[int] = []
 
     async def run(self) -> None:
-        """Read them every second."""
+        """Record the values every second."""
         while True:
             pages = int((self._proc / "statm").read_text().split()[1])
             self.mb.append(round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1))
@@ -194,7 +194,7 @@ class Watch:
             await asyncio.sleep(1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a few of the values, and the largest."""
+        """Return a sample of the values, and the maxima."""
         step = max(1, len(self.mb) // 20)
         return {
             "mb": self.mb[::step],
@@ -204,61 +204,65 @@ class Watch:
         }
 
 
-async def measure(served: Served, sentences: Iterator[list[str]], given: Any) -> dict[str, Any]:
-    """Put a server under load."""
-    watch = Watch(served.process.pid)
-    watching = asyncio.ensure_future(watch.run())
-    seen = await load(served.at, sentences, given)
-    watching.cancel()
+async def measure(
+    server: ServerProcess, sentences: Iterator[list[str]], options: Any
+) -> dict[str, Any]:
+    """Run the load on a server."""
+    monitor = ResourceMonitor(server.process.pid)
+    monitoring = asyncio.ensure_future(monitor.run())
+    tally = await load(server.address, sentences, options)
+    monitoring.cancel()
     begin = time.perf_counter()
-    served.get("/healthz")
+    server.get("/healthz")
     return {
-        **seen.to_dict(),
-        "server": watch.to_dict(),
+        **tally.to_dict(),
+        "server": monitor.to_dict(),
         "healthz_after_s": round(time.perf_counter() - begin, 3),
     }
 
 
 def endless(sentences: list[list[str]]) -> Iterator[list[str]]:
-    """Yield sentences, again and again."""
+    """Yield the sentences repeatedly."""
     while True:
         yield from sentences
 
 
 def main() -> None:
-    """Measure and write."""
+    """Run the benchmark and write the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--abusive", type=float, default=0.05, help="share of the clients")
+    parser.add_argument(
+        "--abusive", type=float, default=0.05, help="fraction of clients that are abusive"
+    )
     parser.add_argument("--scenario", choices=SCENARIOS, default="mixed")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--version", action="append", metavar="NAME=SRC", default=[])
     parser.add_argument("--output", "-o", type=Path, default=ROOT / "results" / "serve_soak.json")
-    given = parser.parse_args()
-    versions = dict(text.split("=", 1) for text in given.version) or {"now": str(ROOT / "src")}
+    options = parser.parse_args()
+    versions = dict(text.split("=", 1) for text in options.version) or {"now": str(ROOT / "src")}
     os.sched_setaffinity(0, {CLIENT_CORE})
     sentences = endless([s for s in read_text(None, 200_000).sentences if 2 < len(s) < 100])
     rounds: list[dict[str, Any]] = []
-    for n in range(given.rounds):
+    for n in range(options.rounds):
         for name, path in versions.items():
-            served = Served(*OPTIONS, path=path)
-            busy = os.getloadavg()[0]
-            found = asyncio.run(measure(served, sentences, given))
-            row = {"version": name, "round": n, "load_before": round(busy, 2), **found}
-            row["exit_code"] = served.stop()
+            server = ServerProcess(*OPTIONS, path=path)
+            load_before = os.getloadavg()[0]
+            result = asyncio.run(measure(server, sentences, options))
+            row = {"version": name, "round": n, "load_before": round(load_before, 2), **result}
+            row["exit_code"] = server.stop()
             print(json.dumps({k: row[k] for k in row if k != "server"}), flush=True)
             rounds.append(row)
     report = {
-        "what": "Mixed load on `elmo serve` (bundled model, one thread, one core): see soak.py.",
+        "what": "Mixed load on `elmo serve` (bundled model, one thread, one core), see soak.py.",
         "command": f"python benchmarks/serve/soak.py {shlex.join(sys.argv[1:])}".strip(),
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
         "rounds": rounds,
     }
-    given.output.write_text(json.dumps(report, indent=1) + "\n")
+    options.output.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
