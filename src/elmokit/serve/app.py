@@ -53,7 +53,7 @@ def create_app(service: Service) -> ASGIApp:
             ElmoError: _rejected,
             RequestValidationError: _invalid,
             HTTPException: _http_error,
-            Exception: _failed,
+            Exception: _rejected,
         },
     )
     app.state.service = service
@@ -80,8 +80,10 @@ def create_app(service: Service) -> ASGIApp:
 
 
 async def _rejected(_: Request, error: Exception) -> Response:
-    rejected = error if isinstance(error, RequestRejected) else RequestRejected(str(error))
-    return rejected.response()
+    """Return an error. The middleware logs other exceptions, which starlette raises again."""
+    if not isinstance(error, RequestRejected):
+        error = RequestRejected(str(error)) if isinstance(error, ElmoError) else internal_error()
+    return error.response()
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -118,8 +120,3 @@ async def _http_error(request: Request, error: Exception) -> Response:
     elif error.status_code == 405:
         message = f"{request.method} is not allowed at {request.url.path:.200}."
     return RequestRejected(message, error.status_code, headers=error.headers).response()
-
-
-async def _failed(_: Request, error: Exception) -> Response:
-    """Return an error; starlette raises the exception again, and the middleware logs it."""
-    return internal_error().response()

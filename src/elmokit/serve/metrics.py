@@ -25,14 +25,8 @@ class Metrics:
         self.queue_tokens = gauge("elmo_queue_tokens", "Tokens in the queue.")
         self.cache_hits = gauge("elmo_token_cache_hits", "Token cache hits.")
         self.cache_misses = gauge("elmo_token_cache_misses", "Token cache misses.")
-        self.requests = counter(
-            "elmo_requests", "Requests by route and status.", ["route", "status"]
-        )
-        self.request_seconds = seconds(
-            "elmo_request_seconds",
-            "Seconds from the first byte of a request to the last byte of its response.",
-            ["route"],
-        )
+        self.requests = counter("elmo_requests", "Requests.", ["route", "status"])
+        self.request_seconds = seconds("elmo_request_seconds", "Seconds per request.", ["route"])
         self.items = counter("elmo_items", "Sentences or examples computed.", ["work"])
         self.batch_tokens = tokens("elmo_batch_tokens", "Tokens per batch.", ["work"])
         self.batch_seconds = seconds("elmo_batch_seconds", "Seconds to compute a batch.", ["work"])

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elmokit.serve.errors import RequestRejected, check_limit, internal_error, shutting_down
@@ -44,10 +45,6 @@ _PAGE_HEADERS = (
 )
 
 _log = logging.getLogger(__name__)
-
-
-class ClientDisconnected(Exception):
-    """The client closed its connection, or was too slow."""
 
 
 class ServiceMiddleware:
@@ -92,7 +89,7 @@ class ServiceMiddleware:
             await self._handle(scope, receive, sender)
         except RequestRejected as error:
             await sender.send_error(error, receive)
-        except ClientDisconnected:
+        except ClientDisconnect:
             sender.status = 499  # as nginx logs it
         except Exception as error:
             _log.error("Internal server error", exc_info=error)
@@ -156,7 +153,7 @@ class ServiceMiddleware:
                 while more and received <= _MAX_DISCARDED:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise ClientDisconnected
+                        raise ClientDisconnect
                     chunk = message.get("body", b"")
                     received += len(chunk)
                     size = max(length, received)
@@ -204,7 +201,7 @@ class _Sender:
                 await self._send_chunks(message, body)
         except TimeoutError:
             self._abort()  # closing the connection would wait for the client to read the rest
-            raise ClientDisconnected from None
+            raise ClientDisconnect from None
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             self.finished = True
 
@@ -222,7 +219,7 @@ class _Sender:
             if not self.finished:
                 self._abort()
             return
-        with suppress(ClientDisconnected):
+        with suppress(ClientDisconnect):
             await error.response()(self._scope, receive, self)
 
 
@@ -246,7 +243,7 @@ async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender
         if not work.done() and not sender.finished:
             work.cancel()
             await asyncio.wait({work})
-            raise ClientDisconnected
+            raise ClientDisconnect
         await work
     finally:
         work.cancel()

@@ -1,19 +1,42 @@
-"""The state that the routes share: models, queue and status."""
+"""The service: what it serves, its queue and its status. All routes share it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-from elmokit.serve.batching import Batcher
+import torch
+
+from elmokit.embed.fingerprint import fingerprint
+from elmokit.embed.model import ElmoModel, load
+from elmokit.embed.scoring import score
+from elmokit.embed.static import load_static
+from elmokit.embed.substitutes import substitutes_at
+from elmokit.errors import ConfigError, nearest
+from elmokit.search.index import TokenIndex
+from elmokit.serve.batching import Batcher, Work
 from elmokit.serve.errors import RequestRejected
-from elmokit.serve.hosted import Hosted
 from elmokit.serve.metrics import Metrics
 from elmokit.serve.settings import Settings
+from elmokit.tasks.registry import TASKS, load_task
+from elmokit.tasks.saved import SavedTask, load_saved, read_config
+from elmokit.tasks.task import Task
+
+T = TypeVar("T")
+
+# Maximum tokens per batch. The full softmax costs several times as much per token as the biLM.
+_HEAD_TOKENS = 512
+_TASK_TOKENS = 2048
+# Maximum characters of a token for models without a character encoder.
+_MAX_CHARACTERS = 1000
 
 
 class Service:
-    """The state that the routes share.
+    """The state that all routes share.
 
     Attributes:
         settings: The settings.
@@ -71,3 +94,145 @@ class Service:
         if self._hosted is None:
             raise RequestRejected.retry("The models are being loaded; see /readyz.", 503, 2)
         return self._hosted
+
+
+class Hosted:
+    """What is served. Loads everything that the settings specify.
+
+    Attributes:
+        models: The models by name; the first is the default.
+        fingerprints: The fingerprint of each model.
+        max_characters: The maximum number of characters of a token that each model reads.
+        tasks: The task models by name.
+        static: Static vectors for comparison, if any.
+        index: The index for nearest-neighbor search, if any.
+        index_model: The model that the index was built with.
+
+    Raises:
+        ElmoError: A file is missing or invalid, or does not match the others.
+    """
+
+    index: TokenIndex | None = None
+    index_model = ""
+
+    def __init__(self, settings: Settings) -> None:
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        self.models = {
+            name: load(path, device=settings.device, precision=settings.precision)
+            for name, path in settings.models.items()
+        }
+        self.fingerprints = {name: fingerprint(model) for name, model in self.models.items()}
+        self.max_characters = {name: _max_characters(elmo) for name, elmo in self.models.items()}
+        custom = {task.name: task for task in map(load_task, map(str, settings.task_files))}
+        self.tasks = {
+            name: self._share_model(_load_task(folder, custom, settings.device))
+            for name, folder in settings.tasks.items()
+        }
+        self.static = None if settings.static is None else load_static(settings.static)
+        if settings.index is not None:
+            self._open_index(settings.index)
+
+    def model(self, name: str | None) -> tuple[str, ElmoModel]:
+        """Return a model and its name; None selects the default."""
+        name = next(iter(self.models)) if name is None else name
+        return name, _find("model", name, self.models)
+
+    def task(self, name: str) -> SavedTask[Any]:
+        """Return a task model."""
+        return _find("task", name, self.tasks)
+
+    def check(self, name: str, state: str, *, language_model: bool = False) -> None:
+        """Reject unsupported requests; errors of the library would reveal the model's path."""
+        model = self.models[name]
+        if state == "warm" and model.warm is None:
+            raise RequestRejected(
+                f"The model '{name}' has no warm state. Use \"reset\", or create one with `elmo "
+                "warm`.",
+                param="state",
+            )
+        if language_model and (model.head is None or model.vocabulary is None):
+            raise RequestRejected(
+                f"The model '{name}' has no language-model head. Use another model from "
+                "/v1/models, or train a head with `elmo finetune`.",
+                param="model",
+            )
+
+    @cache  # noqa: B019 (the service exists as long as the process)
+    def work(self, kind: Literal["layers", "score", "substitutes"], name: str, state: str) -> Work:
+        """Return what a model computes. Items with the same `Work` object are batched together.
+
+        layers        lists of tokens -> their layers, (L + 1, T, 2D)
+        score         lists of tokens -> their `SentenceScore`
+        substitutes   (tokens, positions, k) -> the `Substitutes` at each position
+        """
+        elmo: Any = self.models[name]
+        run = {
+            "layers": lambda items: elmo.compute(items, state),
+            "score": lambda items: score(elmo, items, state),
+            "substitutes": lambda items: [substitutes_at(elmo, *i, state=state) for i in items],
+        }[kind]
+        if kind == "layers":
+            return Work(f"layers:{name}", run, elmo.batch_tokens, elmo.batch_sentences)
+        return Work(f"{kind}:{name}", run, _HEAD_TOKENS)
+
+    @cache  # noqa: B019
+    def task_work(self, name: str) -> Work:
+        """Return the predictions of a task model as work: examples -> predictions."""
+        return Work(f"task:{name}", self.tasks[name].predict, _TASK_TOKENS)
+
+    def _share_model(self, saved: SavedTask[Any]) -> SavedTask[Any]:
+        """Replace the biLM of a task model with an equal model that is already loaded."""
+        if saved.elmo is None:
+            return saved
+        state = saved.config.elmo.state
+        own = fingerprint(saved.elmo, state)
+        for model in self.models.values():
+            if model.precision == saved.elmo.precision and fingerprint(model, state) == own:
+                return replace(saved, elmo=model)
+        return saved
+
+    def _open_index(self, directory: Path) -> None:
+        """Open an index, and find the model that it was built with."""
+        index = TokenIndex.open(directory)
+        for name, model in self.models.items():
+            with suppress(ConfigError):
+                index.check(model)
+                self.index, self.index_model = index, name
+                # Responses must not reveal paths.
+                inputs = [Path(path).name for path in index.meta.inputs]
+                index.meta = replace(index.meta, inputs=inputs)
+                return
+        raise ConfigError(
+            f"The index {directory} was built with a model that is not served (served: "
+            f"{', '.join(self.models)}). Add that model with --model NAME=PATH, or rebuild the "
+            "index with: elmo index"
+        )
+
+
+def _find(kind: str, name: str, known: Mapping[str, T]) -> T:
+    if name in known:
+        return known[name]
+    raise RequestRejected(
+        f"Unknown {kind} '{name:.80}'.{nearest(name, known)} Available {kind}s: "
+        f"{', '.join(known) or 'none'}. To serve one, use: elmo serve --{kind} NAME=PATH",
+        404,
+        param="model" if kind == "model" else "name",
+    )
+
+
+def _max_characters(model: ElmoModel) -> int:
+    cnn = model.config.char_cnn
+    characters = _MAX_CHARACTERS if cnn is None else cnn.max_characters_per_token
+    words = () if model.vocabulary is None else model.vocabulary.words
+    return max([characters, *map(len, words)])
+
+
+def _load_task(folder: Path, custom: Mapping[str, Task[Any]], device: str) -> SavedTask[Any]:
+    name = str(read_config(folder)["task"])
+    if name not in custom and name not in TASKS:
+        raise ConfigError(
+            f"{folder} contains a model of the custom task '{name}'. Specify the file that defines "
+            "it: --task-file my_task.py"
+        )
+    return load_saved(folder, custom[name] if name in custom else load_task(name), device=device)

@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 import elmokit
 from elmokit.serve import responses
-from elmokit.serve.hosted import Hosted
 from elmokit.serve.requests import FIXED_LIMITS
 from elmokit.serve.routes.common import json_response, service_of
 from elmokit.serve.routes.comparison import describe_index
+from elmokit.serve.service import Hosted
 
 router = APIRouter(tags=["service"])
 

@@ -15,7 +15,8 @@ from starlette.responses import Response
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.tokenized import tokens_of
-from elmokit.embed.vectors import FloatArray, unit
+from elmokit.embed.vectors import FloatArray
+from elmokit.embed.vectors import similarity as cosines_of
 from elmokit.errors import ElmoError
 from elmokit.plot import plane
 from elmokit.progress import plural
@@ -81,9 +82,7 @@ async def similarity(body: SimilarityRequest, request: Request) -> Response:
 
 
 def _cosines(vectors: FloatArray) -> FloatArray:
-    scaled = unit(vectors)
-    cosines: FloatArray = np.round(np.clip(scaled @ scaled.T, -1.0, 1.0), 5)
-    return cosines
+    return cosines_of(vectors, vectors).clip(-1.0, 1.0).round(5)
 
 
 def _static_cosines(table: StaticVectors, words: Sequence[str]) -> FloatArray:
@@ -196,19 +195,18 @@ async def neighbors(body: NeighborsRequest, request: Request) -> Response:
     for i, h in zip(new, layers, strict=True):
         queries[i] = replace(queries[i], layers=h[:, queries[i].at.position])
     rules = Rules(body.words, body.distinct, body.other_sentences)
+    static = hosted.static if body.static else None
+
+    def search() -> list[dict[str, Any]]:
+        near = index.search(queries, choices, k=body.k, rules=rules, min_count=body.min_count)
+        words = [static_neighbors(static, query.at.word, body.k) for query in queries]
+        return [{**n.to_dict(), "static": s} for n, s in zip(near, words, strict=True)]
+
     try:
-        neighbors = await asyncio.to_thread(
-            index.search, queries, choices, k=body.k, rules=rules, min_count=body.min_count
-        )
+        results = await asyncio.to_thread(search)
     except ElmoError as error:
         message = str(error).replace(str(index.folder), "of the service")
         raise RequestRejected(message, param="layer") from error
-    results = [one.to_dict() for one in neighbors]
-    if body.static and hosted.static is not None:
-        for query, result in zip(queries, results, strict=True):
-            result["static"] = await asyncio.to_thread(
-                static_neighbors, hosted.static, query.at.word, body.k
-            )
     values = {"model": name, "index": describe_index(index, name), "results": results}
     return json_response(values)
 

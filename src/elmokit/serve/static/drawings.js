@@ -7,15 +7,15 @@ import { spanned } from "./spans.js";
 
 const KINDS = {
   ner: (results) => results.flatMap(names),
-  sst5: (results) => results.flatMap(opinion),
+  sst5: (results) => results.flatMap(sentiment),
   snli: (results) => results.flatMap(inference),
   squad: (results, given) => results.flatMap((result) => answer(result, given)),
   srl: (results) => results.flatMap(roles),
   coref: (results) => results.flatMap(chains),
 };
 
-const QUOTED = 40; // tokens of a text that are repeated in the result
-const OPINIONS = {
+const MAX_QUOTED = 40; // tokens of a text that are repeated in the result
+const SENTIMENTS = {
   0: "very negative",
   1: "negative",
   2: "neutral",
@@ -23,8 +23,8 @@ const OPINIONS = {
   4: "very positive",
 };
 // Labels shown in orange, and in gray.
-const FALLING = ["0", "1", "negative", "contradiction"];
-const EVEN = ["2", "neutral"];
+const NEGATIVE = ["0", "1", "negative", "contradiction"];
+const NEUTRAL = ["2", "neutral"];
 const INFERENCES = {
   entailment: ["entailment", "follows from the first sentence"],
   neutral: ["neutral", "may or may not be true, given the first sentence"],
@@ -59,7 +59,7 @@ const ROLES = {
   CXN: "construction",
 };
 
-const MORE = {
+const ROLE_TITLES = {
   ARG0: "agent: who or what does it",
   ARG1: "patient: who or what is affected",
   ARG2: "recipient, instrument or attribute, depending on the verb",
@@ -93,12 +93,12 @@ function colorOf(label, known) {
   return known.length + [...label].reduce((sum, letter) => sum + letter.codePointAt(0), 0);
 }
 
-function opinion({ tokens, label, probabilities }) {
-  const words = OPINIONS[label] ?? label;
-  const quoted = joined(tokens.slice(0, QUOTED)) + (tokens.length > QUOTED ? " …" : "");
+function sentiment({ tokens, label, probabilities }) {
+  const words = SENTIMENTS[label] ?? label;
+  const quoted = joined(tokens.slice(0, MAX_QUOTED)) + (tokens.length > MAX_QUOTED ? " …" : "");
   return [
     el("p", { class: "finding verdict" }, el("b", {}, capital(words)), `: “${quoted}”`),
-    probable(probabilities, label, (name) => OPINIONS[name] ?? name),
+    probabilityBars(probabilities, label, (name) => SENTIMENTS[name] ?? name),
   ];
 }
 
@@ -116,7 +116,7 @@ function inference({ sentence2, label, probabilities }) {
       el("b", {}, verdict),
       ".",
     ),
-    probable(sorted, label, (name) => INFERENCES[name]?.[0] ?? name),
+    probabilityBars(sorted, label, (name) => INFERENCES[name]?.[0] ?? name),
   ];
 }
 
@@ -151,7 +151,7 @@ function roles({ tokens, frames }) {
         end,
         label,
         words: ROLES[plainRole(label)],
-        title: MORE[plainRole(label)],
+        title: ROLE_TITLES[plainRole(label)],
         color: roleColor(plainRole(label)),
       }));
     spans.push({ start: predicate, end: predicate + 1, label: "verb", predicate: true });
@@ -204,7 +204,7 @@ function chains({ sentences, clusters }) {
           "aria-pressed": "false",
           disabled: !several,
           title: several ? "Highlight this chain" : null,
-          on: { click: (event) => alone(text, event.currentTarget, c) },
+          on: { click: (event) => highlight(text, event.currentTarget, c) },
         },
         el("b", {}, String(c + 1)),
         ` ${cluster.map(({ text: words }) => joined(words.split(" "))).join(" – ")}`,
@@ -219,7 +219,7 @@ function chains({ sentences, clusters }) {
 }
 
 /** Highlight one chain, or all of them again. */
-function alone(text, button, chain) {
+function highlight(text, button, chain) {
   const on = button.getAttribute("aria-pressed") !== "true";
   for (const other of button.closest(".chains").querySelectorAll("button"))
     other.setAttribute("aria-pressed", on && other === button);
@@ -228,9 +228,9 @@ function alone(text, button, chain) {
 }
 
 /** Probability bars; the predicted label is marked. */
-function probable(probabilities, label, wordsOf) {
+function probabilityBars(probabilities, label, wordsOf) {
   const rows = Object.entries(probabilities).map(([name, p]) => {
-    const way = FALLING.includes(name) ? " falls" : EVEN.includes(name) ? " even" : "";
+    const way = NEGATIVE.includes(name) ? " falls" : NEUTRAL.includes(name) ? " even" : "";
     const bar = el("i", { class: `bar${way}` });
     bar.style.setProperty("--p", p.toFixed(4));
     return el(

@@ -212,7 +212,7 @@ export const EXPECTATIONS = [
 const MUSIC = "A man is playing a guitar on a stage.";
 const BRIDGE =
   "The old bridge was built by a miller in 1821. " +
-  "It fell in the flood of 1870 and was never built again.";
+  "It collapsed in the flood of 1870 and was never rebuilt.";
 
 export const TASKS = {
   ner: [
@@ -223,9 +223,9 @@ export const TASKS = {
     },
   ],
   sst5: [
-    { name: "positive", text: "A warm and funny film that one does not forget." },
-    { name: "negative", text: "The story is dull and the end makes no sense." },
-    { name: "neutral", text: "The film tells of two brothers who run a hotel." },
+    { name: "positive", text: "A warm and funny film that stays with you." },
+    { name: "negative", text: "The story is dull and the ending makes no sense." },
+    { name: "neutral", text: "The film is about two brothers who run a hotel." },
   ],
   snli: [
     { name: "entailment", text: MUSIC, other: "A man makes music." },
@@ -234,7 +234,7 @@ export const TASKS = {
   ],
   squad: [
     { name: "who built it?", text: "Who built the bridge?", other: BRIDGE },
-    { name: "when did it fall?", text: "When did the bridge fall?", other: BRIDGE },
+    { name: "when did it collapse?", text: "When did the bridge collapse?", other: BRIDGE },
   ],
   srl: [
     { name: "a letter", text: "Yesterday Ann gave her brother a letter in the garden." },

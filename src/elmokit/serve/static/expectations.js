@@ -5,9 +5,9 @@ import { EXPECTATIONS } from "./examples.js";
 import { bits, percent, rounded } from "./scale.js";
 import { RequestRunner, ask } from "./service.js";
 
-const LISTED = 8; // predictions listed for the selected position
-const STRIP = 3; // predictions shown above and below each token
-const TALL = 16; // surprisal in bits of a full bar
+const MAX_LISTED = 8; // predictions listed for the selected position
+const MAX_IN_STRIP = 3; // predictions shown above and below each token
+const MAX_BITS = 16; // surprisal in bits of a full bar
 
 export function expectations(app) {
   byId("expectations-help").hidden = app.model.language_model;
@@ -39,7 +39,7 @@ export function expectations(app) {
       const on = Number(item.dataset.token) === k;
       item.setAttribute("aria-checked", on);
       item.setAttribute("tabindex", on ? "0" : "-1");
-      if (on) keepInSight(item);
+      if (on) scrollToColumn(item);
     }
     finding(score);
     showPredictions(score, predictions.get(k), k);
@@ -74,7 +74,7 @@ export function expectations(app) {
       `${joined(before.slice(-3))} … ${joined(after.slice(0, 3))}`.trim();
     for (const side of ["forward", "backward", "combined"]) {
       byId(`expectations-${side}`).replaceChildren(
-        ...(prediction?.[side] ?? []).slice(0, LISTED).map((guess) => bar(guess, word)),
+        ...(prediction?.[side] ?? []).slice(0, MAX_LISTED).map((guess) => bar(guess, word)),
       );
     }
   }
@@ -89,9 +89,10 @@ export function expectations(app) {
       const work = async (signal) => {
         const model = app.model.id;
         const score = (await ask("v1/score", { sentences: [given], model }, signal)).sentences[0];
-        const body = { sentence: given, k: LISTED, model };
+        const body = { sentence: given, k: MAX_LISTED, model };
         // A long sentence exceeds the limit: then request only the selected position.
-        if (score.tokens.length > maxPositions) body.positions = [chosenToken(app.values(), score.tokens)];
+        if (score.tokens.length > maxPositions)
+          body.positions = [chosenToken(app.values(), score.tokens)];
         const answer = await ask("v1/substitutes", body, signal);
         return {
           score,
@@ -128,16 +129,16 @@ function column(token, i, score, prediction) {
   return el(
     "div",
     { class: "place", role: "radio", "data-token": i, "aria-label": label, title: label },
-    guesses(prediction?.forward, token),
-    rise(forward, "forward"),
+    predictedWords(prediction?.forward, token),
+    surprisalBar(forward, "forward"),
     el("span", { class: "word" }, token),
-    rise(backward, "backward"),
-    guesses(prediction?.backward, token),
+    surprisalBar(backward, "backward"),
+    predictedWords(prediction?.backward, token),
   );
 }
 
-function guesses(list, token) {
-  const shown = (list ?? []).slice(0, STRIP);
+function predictedWords(list, token) {
+  const shown = (list ?? []).slice(0, MAX_IN_STRIP);
   return el(
     "span",
     { class: "guesses" },
@@ -145,9 +146,9 @@ function guesses(list, token) {
   );
 }
 
-function rise(value, side) {
+function surprisalBar(value, side) {
   const bar = el("i", { class: `rise ${side}` });
-  bar.style.setProperty("--h", Math.min(1, value / TALL).toFixed(3));
+  bar.style.setProperty("--h", Math.min(1, value / MAX_BITS).toFixed(3));
   return el(
     "span",
     { class: `well ${side}` },
@@ -169,7 +170,7 @@ function bar({ word, probability }, meant) {
 }
 
 /** Scroll only the strip until a column is visible. */
-function keepInSight(item) {
+function scrollToColumn(item) {
   const box = item.closest(".scroll");
   const left = item.offsetLeft - box.offsetLeft;
   if (left < box.scrollLeft) box.scrollLeft = left - 20;

@@ -7,7 +7,7 @@ const AVERAGE = "average";
 const MIX = "mix";
 
 /** Read the layer selection from the parameters of a view. */
-export function lookedAt(values, count) {
+export function parseLayerChoice(values, count) {
   const view = values.v ?? String(count - 1);
   const weights = (values.s ?? "").split(",").map(Number);
   const whole = weights.length === count && weights.every((w) => w >= 0 && w <= 1);
@@ -111,7 +111,7 @@ export function layerControl(box, count, changed, { scale: scaled = false, why =
 }
 
 function noteOf(seen, length, scaled) {
-  if (nothing(seen)) return "All weights are 0. Increase at least one of them.";
+  if (isEmptyMix(seen)) return "All weights are 0. Increase at least one of them.";
   const sum = "Weights are normalized to sum to 1. ";
   if (!scaled) return `${sum}The scale γ has no effect here.`;
   const long = length === null ? "" : ` (length of the selected vector: ${length.toFixed(1)})`;
@@ -119,7 +119,7 @@ function noteOf(seen, length, scaled) {
 }
 
 /** Whether all weights of the mix are zero. */
-export const nothing = ({ mode, shares }) => mode === MIX && shares.every((s) => s === 0);
+export const isEmptyMix = ({ mode, shares }) => mode === MIX && shares.every((s) => s === 0);
 
 function slider(id, words, min, max, step) {
   const input = el("input", { type: "range", id, min, max, step });

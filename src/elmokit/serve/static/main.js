@@ -3,7 +3,7 @@
 import { byId, el, roving, stored } from "./dom.js";
 import { expectations } from "./expectations.js";
 import { neighbors } from "./neighbors.js";
-import { fits, go, here, settle, valuesOf } from "./place.js";
+import { currentView, fitsInUrl, navigate, valuesOf, writePending } from "./view.js";
 import { shade } from "./scale.js";
 import { senses } from "./senses.js";
 import { sentences } from "./sentences.js";
@@ -14,7 +14,7 @@ import { tasks } from "./tasks.js";
 const PANELS = { start, sentences, senses, neighbors, expectations, tasks };
 const THEME = "elmo-theme";
 
-const made = new Map();
+const panels = new Map();
 let app = null;
 
 async function begin() {
@@ -28,7 +28,7 @@ async function begin() {
     if (error.status === 503) setTimeout(begin, 2000); // models are loading
     return;
   }
-  const wanted = here().values.m;
+  const wanted = currentView().values.m;
   const model = served.data.find(({ id }) => id === wanted) ?? served.data[0];
   app = { served, model };
   models(served, model);
@@ -36,10 +36,10 @@ async function begin() {
   show();
 }
 
-const current = () => (here().panel in PANELS ? here().panel : "start");
+const current = () => (currentView().panel in PANELS ? currentView().panel : "start");
 
 function show() {
-  const { values } = here();
+  const { values } = currentView();
   const name = current();
   for (const other of Object.keys(PANELS)) {
     const on = other === name;
@@ -48,7 +48,7 @@ function show() {
     const tab = byId(`tab-${other}`);
     tab.setAttribute("aria-selected", on);
     tab.setAttribute("tabindex", on ? "0" : "-1");
-    if (on) reveal(tab);
+    if (on) scrollToTab(tab);
   }
   document.title = `${byId(`tab-${name}`).textContent} · elmo`;
   if (app === null) return;
@@ -60,28 +60,28 @@ function show() {
     location.reload(); // panels are built for one model
     return;
   }
-  if (!made.has(name)) made.set(name, PANELS[name](appOf(name)));
-  made.get(name).show(values);
+  if (!panels.has(name)) panels.set(name, PANELS[name](contextOf(name)));
+  panels.get(name).show(values);
 }
 
 /** Return the context of a panel: what is served, and its own parameters. */
-function appOf(name) {
+function contextOf(name) {
   return {
     ...app,
     values: () => valuesOf(name),
     // Delayed input must not reopen a panel that the user has left.
-    set: (changes, join = null) => current() === name && go(name, changes, join),
+    set: (changes, join = null) => current() === name && navigate(name, changes, join),
   };
 }
 
 /** Scroll the tabs on a narrow screen until one is visible. */
-function reveal(tab) {
+function scrollToTab(tab) {
   const row = tab.parentElement;
   row.scrollLeft = tab.offsetLeft - row.offsetLeft - (row.clientWidth - tab.offsetWidth) / 2;
 }
 
 function openPanel(name) {
-  go(name, { m: here().values.m ?? null });
+  navigate(name, { m: currentView().values.m ?? null });
   window.scrollTo(0, 0);
 }
 
@@ -142,17 +142,19 @@ byId("theme").addEventListener("click", () => {
 });
 
 byId("link").addEventListener("click", async () => {
-  settle();
-  if (!fits()) return showStatus("The text is too long for a link.");
+  writePending();
+  if (!fitsInUrl()) return showStatus("The text is too long for a link.");
   try {
     await navigator.clipboard.writeText(location.href);
     showStatus("Link copied.");
   } catch {
-    showStatus("Could not copy. Use the URL of this page as the link.");
+    showStatus("Could not copy the link. Copy the URL of this page instead.");
   }
 });
 
-byId("model").addEventListener("change", (event) => go(here().panel, { m: event.target.value }));
+byId("model").addEventListener("change", (event) =>
+  navigate(currentView().panel, { m: event.target.value }),
+);
 byId("skip").addEventListener("click", (event) => {
   event.preventDefault();
   byId("content").focus();
@@ -180,6 +182,6 @@ roving(document.querySelector(".tabs"), '[role="tab"]', (_, tab) =>
 );
 for (const item of document.querySelectorAll("[data-cosine]"))
   shade(item, Number(item.dataset.cosine));
-document.addEventListener("place", show);
+document.addEventListener("view", show);
 show();
 begin();

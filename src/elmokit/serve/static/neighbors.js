@@ -3,13 +3,13 @@
 import { Chips } from "./chips.js";
 import { byId, choice, el, examples, field, quote } from "./dom.js";
 import { NEIGHBORS } from "./examples.js";
-import { layerControl, lookedAt, nothing } from "./layers.js";
+import { layerControl, parseLayerChoice, isEmptyMix } from "./layers.js";
 import { number, shade } from "./scale.js";
 import { RequestRunner, ask, pause, tokensOf } from "./service.js";
 
-const WANTED = 10;
+const MAX_RESULTS = 10;
 const AROUND = 12; // tokens shown on each side of a result
-const REST = 0.3; // delay in seconds after a slider moved: each search reads the whole index
+const DELAY = 0.3; // delay in seconds after a slider moved: each search reads the whole index
 
 export function neighbors(app) {
   const index = app.served.index;
@@ -29,8 +29,8 @@ export function neighbors(app) {
     "Words of your sentence",
   );
   // Mixes need vectors of all layers.
-  const whole = index.stored_layers.length === count;
-  const why = whole
+  const hasAllLayers = index.stored_layers.length === count;
+  const why = hasAllLayers
     ? null
     : `This index contains ${index.layers.join(", ")}. Custom mixes need all layers: rebuild the ` +
       "index without --layer.";
@@ -59,7 +59,7 @@ export function neighbors(app) {
   );
 
   function draw({ tokens, k, result }, values) {
-    const seen = lookedAt(values, count);
+    const seen = parseLayerChoice(values, count);
     chips.draw([tokens]);
     chips.mark(0, values.n === undefined ? k : -1);
     if (!byId("neighbors-chips").querySelector('[tabindex="0"]'))
@@ -69,7 +69,7 @@ export function neighbors(app) {
       byId("neighbors-hits").contains(focused) || byId("neighbors-walk").contains(focused);
     walk(result.query, values);
     const hits = result.neighbors[seen.name];
-    byId("neighbors-hits").replaceChildren(...(hits ?? []).map((hit) => shownHit(hit, app)));
+    byId("neighbors-hits").replaceChildren(...(hits ?? []).map((hit) => resultItem(hit, app)));
     const word = result.query.tokens[result.query.position];
     const searched = result.searched_tokens.toLocaleString("en");
     const summary = byId("neighbors-finding");
@@ -142,7 +142,7 @@ export function neighbors(app) {
     show(values) {
       const x = values.x ?? NEIGHBORS[0].text;
       text.show(x);
-      showLayers(lookedAt(values, count));
+      showLayers(parseLayerChoice(values, count));
       const words = ["any", "same", "other"].includes(values.f) ? values.f : "any";
       const distinct = values.d === "word" ? "word" : "sentence";
       showWords(words);
@@ -150,10 +150,10 @@ export function neighbors(app) {
       const given = x.replace(/\s+/g, " ").trim();
       if (!given)
         return runner.cancel("Enter a sentence and select a word in it, or select an example.");
-      const seen = lookedAt(values, count);
-      if (whole && nothing(seen))
+      const seen = parseLayerChoice(values, count);
+      if (hasAllLayers && isEmptyMix(seen))
         return runner.cancel("All weights are 0. Increase at least one of them.");
-      const shares = whole && seen.mode === "mix" ? seen.shares : null;
+      const shares = hasAllLayers && seen.mode === "mix" ? seen.shares : null;
       const key = JSON.stringify([given, values.t, values.w, values.n, words, distinct, shares]);
       const work = async (signal) => {
         const tokens = await tokensOf(given, model.id, signal);
@@ -164,14 +164,14 @@ export function neighbors(app) {
             : Math.trunc(Number(values.n)) || 0;
         const body = {
           queries: [query],
-          k: WANTED,
+          k: MAX_RESULTS,
           words,
           distinct,
           static: app.served.static !== null,
         };
         if (shares !== null) {
           Object.assign(body, { layer: "mix", mix: shares });
-          await pause(REST, signal);
+          await pause(DELAY, signal);
         }
         return { tokens, k, result: (await ask("v1/neighbors", body, signal)).results[0] };
       };
@@ -191,7 +191,7 @@ function chosenToken(values, tokens) {
 const longest = (tokens) =>
   tokens.reduce((best, token, k) => (token.length > tokens[best].length ? k : best), 0);
 
-function shownHit(hit, app) {
+function resultItem(hit, app) {
   const score = el("span", { class: "score" }, number(hit.score));
   shade(score, hit.score);
   return el(

@@ -5,7 +5,7 @@ import { byId, el, roving, svg } from "./dom.js";
 const WIDE = [640, 420];
 const NARROW = [350, 320]; // on a phone, where markers must not shrink with the plot
 const MARGIN = 24;
-const REACH = 26; // pointer distance at which a point is selected
+const MAX_DISTANCE = 26; // pointer distance at which a point is selected
 const SHAPES = [
   "M0,-7A7,7 0 1 1 0,7A7,7 0 1 1 0,-7Z",
   "M-6,-6H6V6H-6Z",
@@ -55,7 +55,7 @@ export class Plane {
     const [x, y] = [(event.clientX - box.left) * size, (event.clientY - box.top) * size];
     const far = (this.at ?? []).map(([a, b]) => Math.hypot(a - x, b - y));
     const least = Math.min(...far);
-    return least <= REACH ? far.indexOf(least) : null;
+    return least <= MAX_DISTANCE ? far.indexOf(least) : null;
   }
 
   /** The largest scale at which all points are inside the plot. */

@@ -2,12 +2,12 @@
 
 import { byId, choice, el, examples, field, grow, lines, quote, svg } from "./dom.js";
 import { SENSES } from "./examples.js";
-import { layerControl, lookedAt, nothing } from "./layers.js";
+import { layerControl, parseLayerChoice, isEmptyMix } from "./layers.js";
 import { number } from "./scale.js";
 import { RequestRunner, ask, pause } from "./service.js";
 import { Plane, mark } from "./plane.js";
 
-const REST = 0.15; // delay in seconds after a slider moved
+const DELAY = 0.15; // delay in seconds after a slider moved
 
 export function senses(app) {
   const count = app.model.n_layers;
@@ -30,7 +30,7 @@ export function senses(app) {
   const plane = new Plane(byId("senses-plane"), (p, join) => app.set({ p }, join));
 
   function draw({ answer, mix }, values) {
-    const seen = lookedAt(values, count);
+    const seen = parseLayerChoice(values, count);
     const space = mix ?? answer.layers.find((s) => s.name === seen.name);
     if (!space) return;
     const known = answer.points.some(({ sense }) => sense !== null);
@@ -99,14 +99,14 @@ export function senses(app) {
     } else {
       const before = first ? ` (layer 0: ${number(first.mean_cosine)})` : "";
       const cosine = number(space.mean_cosine);
-      parts.push(`In ${seen.words}, the mean cosine of two uses is ${cosine}${before}.`);
+      parts.push(`In ${seen.words}, the mean cosine between uses is ${cosine}${before}.`);
       if (space.sense_purity === null) {
         parts.push(`The uses form ${groups}.`);
       } else {
         const share = Math.round(space.sense_purity * 100);
         parts.push(
-          `Without using the senses, the vectors form ${groups}; ` +
-            `${share}% of the uses are in a cluster of their sense.`,
+          `Clustering without the senses gives ${groups}; ` +
+            `${share}% of the uses have the most frequent sense of their cluster.`,
         );
       }
     }
@@ -158,7 +158,7 @@ export function senses(app) {
       const w = values.w ?? (values.x === undefined ? example.word : "");
       text.show(x);
       word.show(w);
-      showLayers(lookedAt(values, count));
+      showLayers(parseLayerChoice(values, count));
       const given = lines(x).map((line) => line.split(/\s*[|\t]\s*(?=[^|\t]*$)/));
       byId("senses-count").textContent = given.length;
       if (!given.length)
@@ -175,14 +175,14 @@ export function senses(app) {
         model: app.model.id,
       };
       if (w.trim()) body.word = w.trim();
-      const seen = lookedAt(values, count);
-      if (nothing(seen))
+      const seen = parseLayerChoice(values, count);
+      if (isEmptyMix(seen))
         return runner.cancel("All weights are 0. Increase at least one of them.");
       const shares = seen.mode === "mix" ? seen.shares : null;
       const work = async (signal) => {
         const answer = await ask("v1/project", body, signal);
         if (shares === null) return { answer, mix: null };
-        await pause(REST, signal); // one request per slider movement
+        await pause(DELAY, signal); // one request per slider movement
         const layer = ["all", "average", "mix"];
         const { layers } = await ask("v1/project", { ...body, layer, mix: shares }, signal);
         return { answer, mix: layers.find(({ name }) => name === "mix") };

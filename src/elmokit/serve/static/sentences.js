@@ -3,13 +3,13 @@
 import { Chips } from "./chips.js";
 import { byId, el, examples, field, lines } from "./dom.js";
 import { SENTENCES } from "./examples.js";
-import { layerControl, lookedAt } from "./layers.js";
+import { layerControl, parseLayerChoice } from "./layers.js";
 import { mixed, number, shade, short } from "./scale.js";
 import { RequestRunner, ask } from "./service.js";
 
-const SHOWN = 8; // rows of the table before "Show all"
-const BESIDE = 9; // columns of a heat map that fits next to the table
-const FIT = 16; // columns of a heat map with room for numbers
+const MAX_ROWS = 8; // rows of the table before "Show all"
+const MAX_COLUMNS_BESIDE = 9; // columns of a heat map that fits next to the table
+const MAX_COLUMNS_WITH_NUMBERS = 16; // columns of a heat map with space for numbers
 
 export function sentences(app) {
   const count = app.model.n_layers;
@@ -32,16 +32,16 @@ export function sentences(app) {
 
   const pair = new Pair(byId("sentences-pair"), (p) => app.set({ p }));
 
-  let kept = { key: null, value: null };
+  let cachedMix = { key: null, value: null };
   function mixOf(answer, shares) {
     const key = shares.join();
-    if (kept.answer !== answer || kept.key !== key)
-      kept = { answer, key, value: mixed(answer.gram, shares) };
-    return kept.value;
+    if (cachedMix.answer !== answer || cachedMix.key !== key)
+      cachedMix = { answer, key, value: mixed(answer.gram, shares) };
+    return cachedMix.value;
   }
 
   function draw(answer, values) {
-    const seen = lookedAt(values, count);
+    const seen = parseLayerChoice(values, count);
     const tokens = answer.sentences.map((s) => s.tokens);
     const at = (i, k) => answer.starts[i] + k;
     const [i, k] = chosenToken(values, tokens);
@@ -88,7 +88,7 @@ export function sentences(app) {
       .flatMap((s, j) => s.map((t, m) => ({ t, j, m })))
       .filter(({ j, m }) => j !== i || m !== k);
     others.sort((a, b) => (row[at(b.j, b.m)] ?? -2) - (row[at(a.j, a.m)] ?? -2));
-    const shown = all ? others : others.slice(0, SHOWN);
+    const shown = all ? others : others.slice(0, MAX_ROWS);
     const looked = seen.mode === "mix" ? "custom mix" : seen.name;
     const head = compared.map(({ name }) =>
       el(
@@ -111,7 +111,7 @@ export function sentences(app) {
       el("thead", {}, el("tr", {}, el("th", {}, el("span", { class: "unseen" }, "word")), ...head)),
       el("tbody", {}, ...rows),
     );
-    more.hidden = others.length <= SHOWN;
+    more.hidden = others.length <= MAX_ROWS;
     more.textContent = all ? "Show fewer" : `Show all ${others.length} words`;
   }
 
@@ -124,8 +124,8 @@ export function sentences(app) {
     if (cells.key !== key) cells = { key, list: heatCells(tokens[a], tokens[b]) };
     byId("sentences-heat")
       .closest(".halves")
-      .classList.toggle("long", tokens[b].length > BESIDE);
-    const small = tokens[b].length <= FIT;
+      .classList.toggle("long", tokens[b].length > MAX_COLUMNS_BESIDE);
+    const small = tokens[b].length <= MAX_COLUMNS_WITH_NUMBERS;
     for (const { made, k, m, words } of cells.list) {
       const value = matrix[at(a, k)][at(b, m)];
       shade(made, value);
@@ -138,7 +138,7 @@ export function sentences(app) {
     show(values) {
       const x = values.x ?? SENTENCES[0].text;
       text.show(x);
-      showLayers(lookedAt(values, count));
+      showLayers(parseLayerChoice(values, count));
       const given = lines(x);
       if (!given.length)
         return runner.cancel("Enter two sentences that share a word, or select an example.");
@@ -168,14 +168,14 @@ function chosenToken(values, tokens) {
   const [i, k] = (values.t ?? "").split(".").map(Number);
   if (tokens[i]?.[k] !== undefined) return [i, k];
   const folded = tokens.map((s) => s.map((t) => t.toLowerCase()));
-  const word = values.w ?? (values.x === undefined ? SENTENCES[0].word : twice(folded));
+  const word = values.w ?? (values.x === undefined ? SENTENCES[0].word : sharedWord(folded));
   for (const [j, sentence] of folded.entries())
     if (sentence.includes(word)) return [j, sentence.indexOf(word)];
   return [folded.findIndex((s) => s.length), 0];
 }
 
 /** The longest word that several sentences share. */
-function twice(folded) {
+function sharedWord(folded) {
   const shared = [...new Set(folded.flat())].filter(
     (word) => folded.filter((s) => s.includes(word)).length > 1,
   );

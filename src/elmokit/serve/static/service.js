@@ -3,10 +3,10 @@
 import { stored } from "./dom.js";
 
 const MAX_RETRIES = 4; // if the service is overloaded or loading
-const KEPT = 40; // cached responses, for going back
+const MAX_CACHED = 40; // cached responses, for going back
 const TOKEN = "elmo-token";
 
-const answers = new Map();
+const cache = new Map();
 let token = stored("session", TOKEN);
 
 export class ServiceError extends Error {
@@ -20,10 +20,10 @@ export class ServiceError extends Error {
 export async function ask(path, body, signal) {
   const sent = body === undefined ? undefined : JSON.stringify(body);
   const key = `${path} ${sent}`;
-  if (answers.has(key)) return answers.get(key);
+  if (cache.has(key)) return cache.get(key);
   const answer = await requestWithRetry(path, sent, signal);
-  answers.set(key, answer);
-  if (answers.size > KEPT) answers.delete(answers.keys().next().value);
+  cache.set(key, answer);
+  if (cache.size > MAX_CACHED) cache.delete(cache.keys().next().value);
   return answer;
 }
 
@@ -39,12 +39,12 @@ export function useToken(given) {
 }
 
 async function requestWithRetry(path, sent, signal) {
-  for (let turn = 0; ; turn++) {
+  for (let attempt = 0; ; attempt++) {
     const response = await send(path, sent, signal);
     const answer = await response.json().catch(() => null);
     if (response.ok && answer !== null) return answer;
     const seconds = Number(response.headers.get("Retry-After"));
-    if ((response.status === 429 || response.status === 503) && turn < MAX_RETRIES) {
+    if ((response.status === 429 || response.status === 503) && attempt < MAX_RETRIES) {
       await pause(Math.min(Math.max(seconds || 1, 0.5), 10), signal);
       continue;
     }

@@ -4,7 +4,7 @@ import { byId, choice, el, examples, field } from "./dom.js";
 import { drawing } from "./drawings.js";
 import { TASKS } from "./examples.js";
 import { drawMixes } from "./mixes.js";
-import { go } from "./place.js";
+import { navigate } from "./view.js";
 import { RequestRunner, ask } from "./service.js";
 
 // For each task: a short name, a description, and the labels of its fields.
@@ -120,7 +120,8 @@ export function tasks(app) {
 /** Open the Sentences panel with the mix that a task learned. */
 function look({ s, gamma }) {
   const two = (value) => Number(value.toFixed(2));
-  go("sentences", { v: "mix", s: s.map(two).join(","), g: Math.min(3, Math.max(0.1, two(gamma))) });
+  const g = Math.min(3, Math.max(0.1, two(gamma)));
+  navigate("sentences", { v: "mix", s: s.map(two).join(","), g });
   window.scrollTo(0, 0);
 }
 
