@@ -149,7 +149,7 @@ def train(
         if data.test is not None:
             test = evaluate(task, model, data.test, config, out / saved.TEST)
         result = _result(run, dev, test)
-        saved.save(out, task, config, data, run.best, result.to_dict())
+        saved.save(run, task, config, data, result.to_dict())
         shutil.rmtree(out / checkpoint.FOLDER, ignore_errors=True)
         return result
 

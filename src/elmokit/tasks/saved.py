@@ -36,7 +36,7 @@ from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.storage.regular import check_regular_files
 from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import Dataset, E, plan, texts_of
-from elmokit.tasks.checkpoint import WEIGHTS, Weights, read_weights
+from elmokit.tasks.checkpoint import WEIGHTS, Run, read_weights
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data
 from elmokit.tasks.nn.elmo import BilmInfo
@@ -111,16 +111,13 @@ def is_task_dir(path: Path) -> bool:
 
 
 def save(
-    path: Path,
-    task: Task[E],
-    config: TaskConfig,
-    data: Data[E],
-    weights: Weights,
-    results: Mapping[str, Any],
+    run: Run, task: Task[E], config: TaskConfig, data: Data[E], results: Mapping[str, Any]
 ) -> None:
-    """Write a task directory."""
+    """Write the task directory of a finished run."""
+    assert run.best is not None
+    path = run.out
     with replace_file(path / WEIGHTS) as file:
-        write_tensors(weights, file)
+        write_tensors(run.best, file)
     with replace_directory(path / WORDS) as folder:
         data.words.save(folder)
     write_json(path / LABELS, data.label_info, ensure_ascii=False, indent=1)
@@ -129,11 +126,9 @@ def save(
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "elmokit": __version__,
-        "task": task.name,
+        **run.identity,
         "elmo": None if elmo is None else elmo.to_dict(),
-        "data": data.digest,
         "results": results,
-        "config": config.to_dict(),
     }
     write_text(path / CARD, _card(task, config, elmo, results) + "\n")
     write_json(path / CONFIG, values, ensure_ascii=False)
