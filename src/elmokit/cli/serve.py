@@ -46,9 +46,9 @@ def serve(
 ) -> None:
     """Serve models over HTTP, with an interactive web page.
 
-    Prints the URL when the models are loaded. The page is at /; the routes are
-    documented at /openapi.json and in docs/how-to/serve.md. On Ctrl-C, SIGTERM or
-    SIGHUP, the service answers all pending requests and stops.
+    Prints the URL when the models are loaded. The page is at /; the routes are documented at
+    /openapi.json and in docs/how-to/serve.md. On Ctrl-C, SIGTERM or SIGHUP, the service answers all
+    pending requests and stops.
 
     Args:
         model: Additional model to serve under this name. Can be repeated.

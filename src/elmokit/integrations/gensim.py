@@ -21,6 +21,7 @@ from elmokit.embed.static import StaticVectors
 from elmokit.embed.tokenized import tokens_of
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, optional_imports
+from elmokit.settings import Count, check
 from elmokit.text.lines import read_lines
 
 with optional_imports("gensim", "KeyedVectors"):
@@ -80,10 +81,8 @@ def averaged(
     Returns:
         The vectors, most frequent word first, with the attribute "count".
     """
-    if min_count < 1 or max_words < 1:
-        raise ConfigError(
-            f"min_count and max_words must be at least 1, found {min_count} and {max_words}."
-        )
+    check("min_count", min_count, Count)
+    check("max_words", max_words, Count)
     choice = LayerChoice.parse(layer, elmo.config.n_layers, mix, gamma, allow_all=False)
     chosen = _most_frequent(sentences, min_count, max_words) if words is None else list(words)
     places = {word: place for place, word in enumerate(dict.fromkeys(chosen))}
