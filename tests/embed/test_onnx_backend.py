@@ -226,6 +226,9 @@ def test_the_commands(tmp_path: Path) -> None:
     assert told["written"] == {file.name: file.stat().st_size for file in out.iterdir()}
     assert told["lost"] == ["the LM head"]
     assert max(told["error"]["largest_difference"]) < TOLERANCE
+    done = run(app, ["convert", str(tmp_path / "ours"), str(tmp_path / "again"), "--to", "onnx"])
+    assert done.exit_code == 0, done.output
+    assert "layer  largest difference  mean cosine" in done.stdout
     done = run(app, ["info", str(out), "--json"])
     facts = json.loads(done.stdout)
     assert (facts["storage"], facts["head"], facts["warm"]) == ("float32", False, True)

@@ -79,9 +79,11 @@ def convert(
     for name, size in written.items():
         typer.echo(f"{out / name}  {size:,} bytes")
     if to == "onnx":
-        error = result["error"]
-        columns = [error[name] for name in error]
-        rows = [dict(zip(error, values, strict=True)) for values in zip(*columns, strict=True)]
-        print_table([{"layer": j, **row} for j, row in enumerate(rows)], ("layer", *error))
+        columns = {n: values for n, values in result["error"].items() if isinstance(values, list)}
+        layers = zip(*columns.values(), strict=True)
+        rows = [
+            {"layer": j, **dict(zip(columns, row, strict=True))} for j, row in enumerate(layers)
+        ]
+        print_table(rows, ("layer", *columns))
     if lost:
         log(f"note: {to.upper()} cannot store {', '.join(lost)}; omitted")

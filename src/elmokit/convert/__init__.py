@@ -1,1 +1,1 @@
-"""Readers and writers of other formats, one module each."""
+"""Read and write models in the formats of other programs."""

@@ -129,8 +129,6 @@ def _model_files(model: str, files: list[str]) -> list[str]:
 def _snapshot(repo: str, revision: str, names: list[str], *, local: bool = False) -> Path:
     from huggingface_hub import constants, snapshot_download
 
-    from elmokit import __version__
-
     return Path(
         snapshot_download(
             repo,
@@ -138,8 +136,6 @@ def _snapshot(repo: str, revision: str, names: list[str], *, local: bool = False
             allow_patterns=names,
             endpoint=_endpoint(),
             cache_dir=constants.HF_HUB_CACHE,
-            library_name="elmokit",
-            library_version=__version__,
             local_files_only=local,
         )
     )

@@ -28,15 +28,6 @@ from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.sources import card, modelfiles
-from elmokit.sources.modelfiles import (
-    check_storage,
-    check_vocabulary,
-    read_card,
-    read_config,
-    read_lexicon,
-    without_own,
-    write_lexicon,
-)
 from elmokit.sources.tensors import (
     STORAGES,
     Shape,
@@ -115,7 +106,7 @@ class ModelParts:
                 self.bilm.encoder.known.check(config.lexicon)
             except WeightsError as error:
                 raise WeightsError(f"{where}: {error}") from None
-        check_vocabulary(self.vocabulary, config, where)
+        modelfiles.check_vocabulary(self.vocabulary, config, where)
         if self.head is not None and self.vocabulary is not None:
             words, rows = len(self.vocabulary), len(self.head.bias)
             if words != rows:
@@ -148,10 +139,14 @@ def save(
         part_bytes: Split the weights of the biLM into files of about this size.
     """
     parts.check()
-    check_storage(storage, STORAGES)
+    modelfiles.check_storage(storage, STORAGES)
     path = resolve_output(path)
     values = {"format": FORMAT, "format_version": FORMAT_VERSION, "storage": storage}
-    config = {**values, **without_own(parts.metadata), "bilm": parts.bilm.config.to_dict()}
+    config = {
+        **values,
+        **modelfiles.without_own(parts.metadata),
+        "bilm": parts.bilm.config.to_dict(),
+    }
     kind = Kind("model", FILES, is_model_dir)
     with new_directory(path, kind, overwrite=overwrite) as folder:
         write_json(folder / CONFIG, config)
@@ -160,7 +155,7 @@ def save(
         if parts.vocabulary is not None:
             parts.vocabulary.save(folder / VOCABULARY)
         if isinstance(parts.bilm.encoder, LexiconEncoder):
-            write_lexicon(parts.bilm.encoder.known, folder / LEXICON)
+            modelfiles.write_lexicon(parts.bilm.encoder.known, folder / LEXICON)
         if parts.head is not None:
             write_tensors(parts.head.state_dict(), folder / HEAD, storage=storage)
         if parts.warm is not None:
@@ -173,7 +168,7 @@ def save(
 
 
 def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
-    """Open a model directory.
+    """Load a model directory.
 
     Args:
         path: The directory.
@@ -181,14 +176,14 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
     """
     path = Path(path)
     restore_directory(path)
-    config, metadata = read_config(path / CONFIG, FORMAT, FORMAT_VERSION)
+    config, metadata = modelfiles.read_config(path / CONFIG, FORMAT, FORMAT_VERSION)
     vocab = vocab or (path / VOCABULARY if (path / VOCABULARY).is_file() else None)
     parts = ModelParts(
         bilm=_read_bilm(path / WEIGHTS, config),
         vocabulary=None if vocab is None else Vocabulary.from_file(vocab),
         head=_read_head(path / HEAD, config) if (path / HEAD).exists() else None,
         warm=_read_warm(path / WARM, config) if (path / WARM).exists() else None,
-        card=read_card(path / CARD),
+        card=modelfiles.read_card(path / CARD),
         metadata=metadata,
         source=str(path),
         files=tuple(path / name for name in FILES if (path / name).is_file()),
@@ -203,7 +198,7 @@ def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
     bilm = _read_module(lambda: BiLM(config), path)
     if config.lexicon is not None and isinstance(bilm.encoder, LexiconEncoder):
         limit = config.lexicon.max_characters_per_token
-        bilm.encoder.lexicon = read_lexicon(path.parent / LEXICON, limit)
+        bilm.encoder.lexicon = modelfiles.read_lexicon(path.parent / LEXICON, limit)
     return bilm
 
 

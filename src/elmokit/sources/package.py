@@ -1,7 +1,7 @@
-"""Models as pip packages: build a package from a model directory, and find installed ones.
+"""Build packages that contain a model, and find installed packages.
 
-A package `elmokit-NAME` holds the model directory as data and names it in the entry-point group
-`elmokit_models`. A package is not imported to find its model.
+A package `elmokit-NAME` contains a model directory as data and registers it in the entry-point
+group `elmokit_models`. elmokit finds the model without importing the package.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from pathlib import Path
 
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.sources import modeldir
+from elmokit.sources.modelfiles import read_card
 from elmokit.storage.atomic import replace_file
 
 GROUP = "elmokit_models"
 
 _NAME = re.compile(r"[a-z0-9]+([-_.][a-z0-9]+)*")
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.dev|\.post)\d+)?")
-# A fixed date, so that the same model gives the same bytes; zip files have no earlier one.
+# A fixed date, so that the same model gives the same bytes: the earliest that zip files support.
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MODULE = '''"""The model {name} for elmokit."""
 
@@ -38,12 +39,12 @@ def load(**options):
 
 @dataclass(frozen=True)
 class InstalledModel:
-    """A model of an installed package.
+    """A model in an installed package.
 
     Attributes:
-        name: The name for `elmokit.load`.
+        name: The name of the model, for `elmokit.load`.
         package: The name of the package.
-        version: Its version.
+        version: The version of the package.
         path: The model directory.
     """
 
@@ -54,7 +55,7 @@ class InstalledModel:
 
 
 def installed_models() -> dict[str, InstalledModel]:
-    """Return the models of installed packages, by name."""
+    """Return the models in installed packages by name."""
     models = {}
     for entry in importlib.metadata.entry_points(group=GROUP):
         if entry.dist is not None:
@@ -110,7 +111,7 @@ def _contents(model: Path, module: str, name: str, version: str) -> Iterator[tup
     files = [model / file for file in modeldir.FILES if (model / file).is_file()]
     for file in files:
         yield f"{module}/model/{file.name}", file.read_bytes()
-    card = next((file.read_text("utf-8") for file in files if file.name == modeldir.CARD), "")
+    card = read_card(model / modeldir.CARD) or ""
     metadata = [
         "Metadata-Version: 2.1",
         f"Name: elmokit-{name}",

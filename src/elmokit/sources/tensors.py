@@ -24,7 +24,7 @@ from elmokit.storage.tensors import open_tensors, save_tensors
 
 Shape = tuple[int, ...]
 
-#: The type of stored weights.
+#: The data type of stored weights.
 Storage = Literal["float32", "float16", "int8"]
 STORAGES: tuple[str, ...] = get_args(Storage)
 
@@ -39,7 +39,7 @@ _PROBLEMS_SHOWN = 5
 
 
 def read_shapes(path: Path) -> dict[str, Shape]:
-    """Read only the header: the names and shapes of the tensors in a file."""
+    """Read the names and shapes of the tensors in a file, but not their values."""
     with _opened(path) as files:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name, file in files.items()}
     return {name: shape for name, shape in shapes.items() if not _is_scale(name, shapes)}
@@ -91,7 +91,7 @@ def write_tensors(
     Args:
         tensors: By name.
         path: The file, or the first of its parts.
-        storage: The type of the stored weights; all types except float32 lose precision.
+        storage: The data type of the stored weights; all types except float32 lose precision.
         part_bytes: Approximate maximum size of a part.
 
     Raises:
@@ -112,7 +112,7 @@ def write_tensors(
 
 
 def part_path(path: Path, number: int) -> Path:
-    """Return the path of a part of a file, counted from 1; the first is the file itself."""
+    """Return the path of part `number` of a file; part 1 is the file itself."""
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
