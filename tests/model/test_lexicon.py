@@ -86,9 +86,9 @@ def test_padding_positions_are_rows_of_zeros() -> None:
 @pytest.mark.parametrize(
     ("words", "characters", "said"),
     [
-        (["a", "a", "<oov>"], None, "words holds 'a' twice"),
-        (["a"], None, "words lacks <oov>"),
-        (None, ["a", "<pad>"], "characters lacks <bos>, <eos>, <oov>, <eow>, <bow>"),
+        (["a", "a", "<oov>"], None, "words contains 'a' twice"),
+        (["a"], None, "words does not contain <oov>"),
+        (None, ["a", "<pad>"], "characters does not contain <bos>, <eos>, <oov>, <eow>, <bow>"),
     ],
 )
 def test_a_lexicon_without_its_specials_is_refused(words: Any, characters: Any, said: str) -> None:

@@ -55,6 +55,7 @@ class PlainEngine:
     def __init__(self, bilm: BiLM) -> None:
         self._bilm = bilm
         self._weight = next(bilm.parameters())
+        self.contextualize = bilm.contextualize
 
     def encode(self, ids: Tensor) -> Tensor:
         """Return x of distinct tokens; see `Engine`."""
@@ -69,16 +70,6 @@ class PlainEngine:
         else:
             encode_in_blocks(encoder, ids, out, width, _ROWS)
         return out
-
-    def contextualize(
-        self,
-        x: Tensor,
-        packing: Packing,
-        state: LstmState | None = None,
-        backward_x: Tensor | None = None,
-    ) -> tuple[Tensor, LstmState]:
-        """Run both language models, as `BiLM.contextualize` does."""
-        return self._bilm.contextualize(x, packing, state, backward_x)
 
 
 def encode_in_blocks(

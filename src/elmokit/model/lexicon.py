@@ -81,11 +81,11 @@ class Lexicon:
             ("words", self.words, config.n_words),
             ("characters", self.characters, config.n_characters),
         ):
-            found = 0 if entries is None else len(entries)
-            if found != rows:
+            n_entries = 0 if entries is None else len(entries)
+            if n_entries != rows:
                 raise WeightsError(
-                    f"The lexicon has {found:,} {what} and the model's table {rows:,} rows: it is "
-                    "not of this model, or lines were lost."
+                    f"The lexicon has {n_entries:,} {what}, expected {rows:,} as in the model's "
+                    "table. It is from another model, or it is truncated."
                 )
 
     def is_truncated(self, token: str) -> bool:
@@ -139,8 +139,8 @@ def _places(entries: Sequence[str] | None, what: str, specials: Sequence[str]) -
     places = {entry: place for place, entry in enumerate(entries)}
     if len(places) != len(entries):
         twice = next(entry for place, entry in enumerate(entries) if places[entry] != place)
-        raise WeightsError(f"The lexicon of {what} holds {twice!r} twice.")
+        raise WeightsError(f"The lexicon of {what} contains {twice!r} twice.")
     missing = [special for special in specials if special not in places]
     if missing:
-        raise WeightsError(f"The lexicon of {what} lacks {', '.join(missing)}.")
+        raise WeightsError(f"The lexicon of {what} does not contain {', '.join(missing)}.")
     return places

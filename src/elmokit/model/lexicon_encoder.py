@@ -53,8 +53,8 @@ class LexiconEncoder(nn.Module):
         """The lexicon; raise an error if it is not set."""
         if self.lexicon is None:
             raise WeightsError(
-                "This model reads tokens through a lexicon of words and characters, and came "
-                "without one: load its whole folder, or set bilm.encoder.lexicon."
+                "This model has no lexicon of words and characters. Load the complete model "
+                "directory, or set bilm.encoder.lexicon."
             )
         return self.lexicon
 

@@ -74,7 +74,7 @@ class ScalarMix(nn.Module):
         if len(layers) != len(self.w):
             raise ConfigError(
                 f"This mix is for {len(self.w)} layers, found {len(layers)}. "
-                "Make it with n_layers=bilm.config.n_layers."
+                "Create it with n_layers=bilm.config.n_layers."
             )
         if self.layer_norm:
             layers = torch.stack([self._normalize(layer, mask) for layer in layers])
@@ -99,7 +99,7 @@ class ScalarMix(nn.Module):
     def penalty(self, strength: float, *, centered: bool = False) -> Tensor:
         """Return lambda * ||w||^2, for a task to add to its loss.
 
-        A large lambda keeps the mix near the plain average of the layers.
+        A large lambda keeps the mix close to the average of the layers.
 
         Args:
             strength: lambda; the paper used 0.001 to 1.
@@ -123,6 +123,6 @@ def _start(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) 
     if not (bool((values >= 0).all()) and abs(float(values.sum()) - 1.0) < 1e-3):
         raise ConfigError(
             f"The weights s should be non-negative and sum to 1, found {list(given)}. "
-            "If these are numbers before the softmax, give them as w."
+            "If these are weights before the softmax, pass them as w."
         )
     return torch.log(values.clamp(min=1e-30))

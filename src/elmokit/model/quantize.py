@@ -25,9 +25,8 @@ def quantize_rows(w: Tensor) -> tuple[Tensor, Tensor]:
     Shape:
         w (N, K) -> int8 (N, K), float32 scales (N,); a row of zeros has scale 0
     """
-    scale = w.abs().amax(dim=1).float() / LARGEST
-    inverse = torch.where(scale > 0, 1 / scale, torch.zeros_like(scale))
-    return (w * inverse.unsqueeze(1)).round_().to(torch.int8), scale
+    rounded, scale = _round_rows(w, LARGEST)
+    return rounded.to(torch.int8), scale
 
 
 def dequantize_rows(q: Tensor, scale: Tensor) -> Tensor:
@@ -41,8 +40,14 @@ def quantize_rows_wide(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Shape:
         x (N, K) -> high and low, int8 (N, K) each, float32 scales (N,)
     """
-    scale = x.abs().amax(dim=1).float() / LARGEST_WIDE
-    inverse = torch.where(scale > 0, 1 / scale, torch.zeros_like(scale))
-    whole = (x * inverse.unsqueeze(1)).round_().to(torch.int32)
+    rounded, scale = _round_rows(x, LARGEST_WIDE)
+    whole = rounded.to(torch.int32)
     high = (whole + 128) >> 8
     return high.to(torch.int8), (whole - (high << 8)).to(torch.int8), scale
+
+
+def _round_rows(x: Tensor, largest: int) -> tuple[Tensor, Tensor]:
+    """Scale each row to integers of at most `largest`; return them and the scales."""
+    scale = x.abs().amax(dim=1).float() / largest
+    inverse = torch.where(scale > 0, 1 / scale, torch.zeros_like(scale))
+    return (x * inverse.unsqueeze(1)).round_(), scale

@@ -196,7 +196,7 @@ class _Group:
 
 
 class _Pending:
-    """States whose losses are not computed yet."""
+    """Collects the states of many positions, and computes their losses together."""
 
     def __init__(self, head: Head, values: NDArray[np.float64]) -> None:
         self._head, self._values = head, values

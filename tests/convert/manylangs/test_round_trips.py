@@ -93,10 +93,10 @@ def test_it_is_read_and_not_trained(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"words": None}, "0 words and the model's table 9 rows"),
+        ({"words": None}, "0 words, expected 9"),
         ({"words": "abc"}, "Invalid 'words' .* Expected a list of strings"),
-        ({"characters": [*CHARACTERS, "a"]}, "holds 'a' twice"),
-        ({"characters": [*CHARACTERS, "ж"]}, "22 characters and the model's table 21 rows"),
+        ({"characters": [*CHARACTERS, "a"]}, "contains 'a' twice"),
+        ({"characters": [*CHARACTERS, "ж"]}, "22 characters, expected 21"),
     ],
 )
 def test_a_damaged_lexicon_of_ours_is_told(

@@ -138,11 +138,11 @@ def test_a_blank_entry_is_the_ideographic_space(tmp_path: Path) -> None:
     [
         ("char.dic", ("a\t0\n", ""), r"char\.dic has no entry with index 0"),
         ("char.dic", ("a\t0\n", "a\t1\n"), r"Duplicate index 1 in .*char\.dic:21"),
-        ("char.dic", ("a\t0\n", "b\t0\n"), "characters holds 'b' twice"),
-        ("char.dic", ("<pad>\t", "<gap>\t"), "characters lacks <pad>"),
+        ("char.dic", ("a\t0\n", "b\t0\n"), "characters contains 'b' twice"),
+        ("char.dic", ("<pad>\t", "<gap>\t"), "characters does not contain <pad>"),
         ("char.dic", ("a\t0\n", "a\tb\tc\n"), r"char\.dic:21: .* Expected an entry, a tab"),
-        ("word.dic", ("beginning\t8\n", ""), "8 words and the model's table 9 rows"),
-        ("word.dic", ("<oov>\t", "oov\t"), "words lacks <oov>"),
+        ("word.dic", ("beginning\t8\n", ""), "8 words, expected 9"),
+        ("word.dic", ("<oov>\t", "oov\t"), "words does not contain <oov>"),
     ],
 )
 def test_a_damaged_lexicon_is_told(

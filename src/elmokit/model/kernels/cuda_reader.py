@@ -200,10 +200,10 @@ class CudaReader:
                 self._graphs.popitem(last=False)
             return None
         self._graphs.move_to_end(shape)
-        found = self._graphs[shape]
-        if found is None:
-            found = self._graphs[shape] = _Recorded(self, packing)
-        return found
+        graph = self._graphs[shape]
+        if graph is None:
+            graph = self._graphs[shape] = _Recorded(self, packing)
+        return graph
 
 
 class _Work:

@@ -1,13 +1,13 @@
 /* A projected LSTM layer in int8, for CPUs with AVX-512 VNNI. Plain C with intrinsics, no libraries
- * but libm; compiled at first use by cpu_native.py, which also says what the arrays hold.
+ * but libm; compiled at first use by cpu_native.py, which also describes the arrays.
  *
  * Weights are stored as unsigned bytes q + 128, because the instruction multiplies unsigned by
- * signed numbers; 128 * sum(activations) is taken off each sum, which stays exact:
+ * signed numbers; 128 * sum(activations) is subtracted from each sum, which remains exact:
  *     sum_k (q_w + 128) q_a - 128 sum_k q_a = sum_k q_w q_a
  *
- * Columns lie in tiles of 64. In the gate products a tile holds the four gates i, f, o, j of 16
- * units, so that a cell takes its step while the sums are still in registers. Within a tile four
- * inputs of a column lie together: packed[tile][k / 4][vector 0..3][column 0..15][k % 4].
+ * Columns are grouped in tiles of 64. In the gate products, a tile contains the four gates i, f, o, j
+ * of 16 units, so that a cell is updated while the sums are still in registers. Within a tile, four
+ * inputs of a column are adjacent: packed[tile][k / 4][vector 0..3][column 0..15][k % 4].
  */
 #include <math.h>
 #include <stdint.h>
@@ -17,9 +17,9 @@
 typedef struct {
     int64_t h, d;                  /* H and D, multiples of 16 */
     const uint8_t *wx, *wr, *wp;   /* packed; wp is NULL in a model without projections */
-    const float *sx, *sr, *sp;     /* scales per column, in tile order */
-    const float *bias;             /* in tile order, the constant of the forget gate included */
-    float cell_clip, proj_clip;    /* infinite: no clip */
+    const float *sx, *sr, *sp;     /* scale of each column, in tile order */
+    const float *bias;             /* in tile order, including the constant of the forget gate */
+    float cell_clip, proj_clip;    /* infinite: no clipping */
 } Layer;
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -28,7 +28,7 @@ typedef struct {
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
 #define ROWS 6            /* rows of a register tile: 6 x 4 sums, 4 weights */
-#define PIECE 128         /* tokens whose input product is held at once, about */
+#define PIECE 128         /* approximate number of tokens whose input product is in memory */
 
 int elmo_supported(void) {
     __builtin_cpu_init();
@@ -47,7 +47,7 @@ void elmo_pack(const int8_t *q, int64_t n, int64_t k, uint8_t *packed) {
     }
 }
 
-/* Round a row to int8; return its scale and 128 * the sum of the rounded numbers. */
+/* Quantize a row to int8; return its scale, and 128 * the sum of the rounded values. */
 TARGET static float quantize(const float *x, int64_t k, int8_t *q, int32_t *offset) {
     __m512 largest = _mm512_setzero_ps();
     for (int64_t i = 0; i < k; i += 16)
@@ -64,7 +64,7 @@ TARGET static float quantize(const float *x, int64_t k, int8_t *q, int32_t *offs
     return scale;
 }
 
-/* Round a row to 16 bits, 256 * high + low; return its scale, and the offsets of both halves. */
+/* Quantize a row to 16 bits, 256 * high + low; return its scale, and the offsets of both halves. */
 TARGET static float quantize_wide(const float *x, int64_t k, int8_t *high, int8_t *low,
                                   int32_t *offset_high, int32_t *offset_low) {
     __m512 largest = _mm512_setzero_ps();
@@ -87,8 +87,8 @@ TARGET static float quantize_wide(const float *x, int64_t k, int8_t *high, int8_
     return scale;
 }
 
-/* Integer sums of one tile of columns for 1 to 6 rows. Every sum has a name of its own: compilers
- * keep arrays of them in memory, which halves the speed. */
+/* Integer sums of one tile of columns for 1 to 6 rows. Each sum is a separate variable: compilers keep
+ * arrays of sums in memory, which halves the speed. */
 #define ROW_ZERO(r) __m512i s##r##0 = zero, s##r##1 = zero, s##r##2 = zero, s##r##3 = zero;
 #define ROW_ADD(r)                                      \
     {                                                   \
@@ -172,14 +172,14 @@ INLINE __m512 clipped(__m512 x, float limit) {
     return _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-limit)), _mm512_set1_ps(limit));
 }
 
-/* What stands ready for some rows of activations. */
+/* Quantized rows of activations. */
 typedef struct {
     int8_t *q;        /* (rows, k) */
     float *scale;     /* (rows,) */
     int32_t *offset;  /* (rows,) */
 } Rounded;
 
-/* gates[row] = W_x x + b, a row being 4H numbers in tile order. */
+/* gates[row] = W_x x + b, where a row contains 4H values in tile order. */
 TARGET static void input_rows(int rows, const Layer *l, Rounded x, int64_t first, int64_t tile,
                        float *gates) {
     __m512i acc[ROWS][4];
@@ -217,7 +217,7 @@ TARGET static void cell_rows(int rows, const Layer *l, Rounded r_in, int64_t fir
     }
 }
 
-/* r = clip(W_p h), h in two halves. */
+/* r = clip(W_p h), with h in two halves. */
 TARGET static void projected_rows(int rows, const Layer *l, Rounded high, Rounded low,
                                   int64_t first, int64_t tile, float *r_out) {
     __m512i acc[ROWS][4], acc_low[ROWS][4];
@@ -263,25 +263,25 @@ static int64_t rows_of(int64_t active, int64_t shard, int64_t shards) {
 }
 
 static void *take(char **free_memory, int64_t bytes) {
-    void *found = *free_memory;
+    void *start = *free_memory;
     *free_memory += (bytes + 63) / 64 * 64;
-    return found;
+    return start;
 }
 
 static Rounded take_rounded(char **free_memory, int64_t rows, int64_t k) {
-    Rounded found;
-    found.q = take(free_memory, rows * k);
-    found.scale = take(free_memory, rows * 4);
-    found.offset = take(free_memory, rows * 4);
-    return found;
+    Rounded rounded;
+    rounded.q = take(free_memory, rows * k);
+    rounded.scale = take(free_memory, rows * 4);
+    rounded.offset = take(free_memory, rows * 4);
+    return rounded;
 }
 
 /* Read a packed batch (see packing.py) with one layer of one direction.
  *
- * Of the rows of each step, those with row % shards == shard are read: sentences never meet, so
- * threads can share a batch out. Token t of the packed order has its input at in + place[t] * stride
+ * Only rows with row % shards == shard are read: sentences are independent, so that several threads
+ * can process a batch. Token t of the packed order has its input at in + place[t] * stride
  * and its output at out + place[t] * stride. `cell` (rows, H) and `hidden` (rows, D) are the states,
- * changed in place. Returns 0, or 1 if there is no memory.
+ * changed in place. Returns 0, or 1 if memory allocation fails.
  */
 TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride,
                      const int64_t *place, const int64_t *active, int64_t steps, int64_t shard,
@@ -325,7 +325,7 @@ TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride
             }
             at += active[last];
         }
-        if (held == 0) break; /* this shard's sentences are over */
+        if (held == 0) break; /* all sentences of this shard have ended */
         input_product(l, x, held, gates);
         int64_t row0 = 0;
         for (; s < last; start += active[s], s++) {
@@ -359,7 +359,7 @@ TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride
 }
 
 /* out[i] = log sum_w exp(W_w . h_i + b_w) over n columns (words), n a multiple of 64, for 1 to 6 rows.
- * The sum of each row is kept relative to the largest number so far. */
+ * The sum of each row is relative to the largest logit so far. */
 TARGET static void add_tile(int rows, const uint8_t *w, const float *scales, const float *bias,
                             int64_t tile, int64_t k, Rounded h, int64_t first, float *largest,
                             float *sum) {
@@ -386,7 +386,7 @@ TARGET static void add_tile(int rows, const uint8_t *w, const float *scales, con
     }
 }
 
-/* h has `rows` rows of k numbers, k a multiple of 16. Returns 0, or 1 if there is no memory. */
+/* h has `rows` rows of k values, k a multiple of 16. Returns 0, or 1 if memory allocation fails. */
 TARGET int elmo_log_sum_exp(const uint8_t *w, const float *scales, const float *bias, int64_t n,
                             int64_t k, const float *h, int64_t rows, float *out) {
     int64_t bytes = rows * (k + 16) + 64 * 8;
