@@ -1,7 +1,7 @@
-"""The page in a real browser, used as a person would, at the size of a desk and of a phone.
+"""The explorer page in a browser, with the window sizes of a desktop and of a phone.
 
-`ELMOKIT_SCREENSHOTS=docs/img` writes the pictures of docs/how-to/explorer.md anew; with
-`ELMOKIT_TASKS=runs/` they show the tasks in that folder, trained on real data.
+`ELMOKIT_SCREENSHOTS=docs/img` writes the screenshots of docs/how-to/explorer.md. With
+`ELMOKIT_TASKS=runs/`, they show the task models in that directory, trained on real data.
 """
 
 from __future__ import annotations
@@ -297,8 +297,14 @@ def test_neighbors_in_a_mix_by_hand(visit: Visit) -> None:
 
 # -------------------------------------------------------------------------------------- pictures
 
-SAID = "#tasks?k=srl&" + urlencode(
-    {"x": "The captain said that the boat, which carried coal, would leave in the morning."}
+REAL_TASKS = "ELMOKIT_TASKS" in os.environ
+ROLES = "#tasks?" + urlencode(
+    {
+        "k": "srl" if REAL_TASKS else "roles",
+        "x": "The captain said that the boat, which carried coal, would leave in the morning."
+        if REAL_TASKS
+        else "the Ann saw the Bob today and the Dave met the Carla",
+    }
 )
 PICTURES = {
     "start": ("desk", "light", "#start?w=bank"),
@@ -306,7 +312,7 @@ PICTURES = {
     "senses": ("desk", "light", "#senses?p=7"),
     "neighbors": ("desk", "dark", "#neighbors"),
     "expectations": ("desk", "light", "#expectations?w=capital&x=The+capital+of+France+is+Paris."),
-    "tasks": ("desk", "light", SAID),
+    "tasks": ("desk", "light", ROLES),
     "phone": ("phone", "dark", "#senses?v=1&p=7"),
 }
 
