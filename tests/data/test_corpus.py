@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,20 @@ def test_a_split_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
 def test_what_is_not_a_prepared_corpus_says_how_to_make_one(tmp_path: Path) -> None:
     assert f"elmo prepare FILES... -o {tmp_path}" in message_of(tmp_path)
     assert "elmo prepare FILES... -o" in message_of(tmp_path / "nowhere")
+
+
+def test_a_file_with_a_hole_at_the_end_is_not_read(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_fingerprint(path: Path) -> str:
+        raise AssertionError(f"{path} was read")
+
+    monkeypatch.setattr("elmokit.data.corpus.fingerprint_file", no_fingerprint)
+    for path in sorted((*data.glob("*.npy"), *data.glob("*.bin"), data / "types.txt")):
+        size = path.stat().st_size
+        os.truncate(path, size + 2**40)  # sparse: takes no space
+        assert path.name in message_of(data)
+        os.truncate(path, size)
 
 
 @pytest.mark.parametrize(

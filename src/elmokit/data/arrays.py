@@ -63,6 +63,8 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(values, np.memmap) and path.stat().st_size > values.offset + values.nbytes:
+            raise ValueError("it contains more than one array")  # reading it could take hours
     except Exception as error:  # numpy also passes on errors of Python's tokenizer
         raise _unreadable(path, error) from None
     if isinstance(values, np.ndarray) and (values.dtype, values.shape) == (np.dtype(dtype), shape):
