@@ -317,7 +317,7 @@ def speed(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
             if any(issubclass(warning.category, ElmoWarning) for warning in raised):
                 continue  # on this CPU, fast falls back to exact
             ways[f"{name}, {precision}"] = model.compute
-    static.place("the")  # builds the word index
+    static.row("the")  # builds the word index
     found: dict[str, list[float]] = {name: [] for name in ways}
     for sentences in rounds(text.sentences, _ROUND_TOKENS):
         tokens = sum(map(len, sentences))

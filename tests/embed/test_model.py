@@ -267,6 +267,7 @@ def test_blocks_that_a_gpu_computes_ahead_give_the_same_vectors(
     expected = elmo.embed(texts, state)
     monkeypatch.setattr(elmo, "_copies_in_background", True)
     monkeypatch.setattr(elmo, "window_tokens", 30)
+    monkeypatch.setattr(elmo, "_block_tokens", 30)
     monkeypatch.setattr(blocks, "_COPIED_TOGETHER", 3)
     for found in (elmo.embed(texts, state), list(elmo.stream(texts, state))):
         for item, wanted in zip(found, expected, strict=True):

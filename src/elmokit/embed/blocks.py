@@ -1,4 +1,4 @@
-"""Blocks of sentences: batches, the vectors that are being computed, and carried states."""
+"""Blocks of sentences: word ids, batches, vectors that are being computed, and carried states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ Rest = TypeVar("Rest")
 
 
 class TokenIds(NamedTuple):
-    """S tokenized sentences with N tokens.
+    """S tokenized sentences with N tokens, as ids of their distinct words.
+
+    Each distinct word is encoded only once.
 
     Attributes:
         words: The distinct words, in the order of their first occurrence.
@@ -35,13 +37,13 @@ class TokenIds(NamedTuple):
 
     @classmethod
     def of(cls, sentences: Sequence[Sequence[str]]) -> TokenIds:
-        """Convert lists of tokens."""
+        """Convert tokenized sentences."""
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
         return cls.of_tokens(list(chain.from_iterable(sentences)), lengths)
 
     @classmethod
     def of_tokens(cls, tokens: list[str], lengths: NDArray[np.int64]) -> TokenIds:
-        """Convert a list of the tokens of all sentences."""
+        """Convert the concatenated tokens of all sentences."""
         words = list(dict.fromkeys(tokens))
         index = dict(zip(words, range(len(words)), strict=True))
         # These loops run in C.
@@ -50,7 +52,7 @@ class TokenIds(NamedTuple):
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Index of the first token of each sentence, shape (S,)."""
+        """The index of the first token of each sentence, shape (S,)."""
         return np.cumsum(self.lengths) - self.lengths
 
 
@@ -71,9 +73,9 @@ class Batch(NamedTuple):
 
 
 class Pending:
-    """The vectors of a block of sentences, (K, N, W), perhaps still being computed.
+    """The vectors of a block of sentences, (K, N, W), which may still be in computation.
 
-    `PendingVectors` is the implementation for torch.
+    `PendingVectors` in model.py is the implementation for torch.
     """
 
     def __init__(self, shape: tuple[int, int, int], dtype: str) -> None:
@@ -125,7 +127,7 @@ def windows(
     """Divide a stream of sentences into windows of about `budget` tokens, in order.
 
     Args:
-        sentences: Tuples of tokens and any other value.
+        sentences: The tokens of each sentence, and any other value.
         budget: Approximate tokens per window.
     """
     window: list[tuple[list[str], Rest]] = []
@@ -146,7 +148,7 @@ def read_in_order(
     rows: int,
     carried: State,
 ) -> State:
-    """Read sentences `rows` at a time; return the state that the next one continues from."""
+    """Read `rows` sentences at a time; return the state from which the next ones continue."""
     carried = state_rows(carried, list(range(rows)))  # a copy, which is updated below
     for first in range(0, len(lengths), rows):
         sentences = np.arange(first, min(first + rows, len(lengths)))
@@ -166,7 +168,7 @@ def state_rows(state: State, rows: slice | list[int]) -> State:
 def sentence_arrays(
     layers: FloatArray, sources: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> list[FloatArray]:
-    """Copy the layers of sentences to one new array; return its contiguous part for each sentence.
+    """Copy the layers of sentences into one array; return the contiguous part of each sentence.
 
     Args:
         layers: Shape (L + 1, n, 2D).
@@ -188,7 +190,7 @@ def sentence_arrays(
     ]
 
 
-# Sentences whose vectors are copied together: keeping one of them keeps all in memory.
+# Number of sentences whose vectors share an array: a reference to one keeps all of them in memory.
 _COPIED_TOGETHER = 128
 _COPY_THREADS = 8
 

@@ -22,13 +22,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.embed import fork, sentence
+from elmokit.embed import fork
 from elmokit.embed.blocks import (
     Batch,
     Pending,
@@ -46,6 +47,8 @@ from elmokit.embed.token_cache import TokenCache
 from elmokit.embed.tokenized import (
     Tokenized,
     check_sentences,
+    check_texts,
+    sentences_of,
     tokenize_all,
     truncated_tokens,
     truncation_warning,
@@ -63,6 +66,13 @@ if TYPE_CHECKING:
 
 StatePolicy = Literal["reset", "warm", "carry"]
 STATES: tuple[str, ...] = ("reset", "warm", "carry")
+
+#: How `encode` combines the vectors of the tokens of a text.
+POOLINGS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "mean": lambda tokens: tokens.mean(axis=0),
+    "max": lambda tokens: tokens.max(axis=0),
+    "first": lambda tokens: tokens[0],
+}
 
 
 class Embedder(ABC):
@@ -100,6 +110,8 @@ class Embedder(ABC):
     cache: TokenCache
     # Whether blocks are computed while the vectors of earlier blocks are copied to the host.
     _copies_in_background = False
+    # Tokens per block if all vectors are kept in memory.
+    _block_tokens = sys.maxsize
 
     def __init__(self, config: BiLMConfig, parts: ModelParts | OnnxParts, precision: str) -> None:
         self.config = config
@@ -257,17 +269,30 @@ class Embedder(ABC):
         Returns:
             Shape (N, D), or (D,) for one string; zeros for a text without tokens.
         """
+        from tqdm import tqdm
+
         one = isinstance(texts, str)
         given = [texts] if isinstance(texts, str) else texts
+        check_texts(given)
+        check_choice("pooling", pooling, POOLINGS)
         choice = LayerChoice.parse(layer, self.config.n_layers, mix, gamma, allow_all=False)
-        vectors: Any = sentence.encode(self, given, choice, pooling, show_progress_bar)
+        split = [sentences_of(text, i) for i, text in enumerate(given)]
+        encoded: Any = np.zeros((len(split), choice.dim(self.config.output_dim)), np.float32)
+        vectors = self.stream(chain.from_iterable(split))
+        progress = tqdm(split, desc="encode", unit="text", disable=not show_progress_bar)
+        for i, sentences in enumerate(progress):
+            layers = [next(vectors).layers for _ in sentences]
+            tokens = [choice.apply(h) for h in layers if h.shape[1]]
+            if tokens:
+                encoded[i] = POOLINGS[pooling](np.concatenate(tokens))
+        next(vectors, None)  # at its end, the stream warns about truncated tokens
         if normalize_embeddings:
-            vectors = unit(vectors)
+            encoded = unit(encoded)
         if convert_to_tensor:
             import torch
 
-            vectors = torch.from_numpy(vectors)
-        return vectors[0] if one else vectors
+            encoded = torch.from_numpy(encoded)
+        return encoded[0] if one else encoded
 
     def similarity(self, a: Any, b: Any) -> FloatArray:
         """Return the cosine similarity of every vector in `a` to every vector in `b`, (N, M).
@@ -294,11 +319,6 @@ class Embedder(ABC):
         """
         blocks = windows(((list(tokens), None) for tokens in sentences), self._block_tokens)
         return [vectors.layers for vectors in self._embed_blocks(blocks, state, 1)]
-
-    @property
-    def _block_tokens(self) -> int:
-        """Tokens per block if all vectors are kept in memory."""
-        return self.window_tokens if self._copies_in_background else sys.maxsize
 
     def _embed_blocks(
         self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int

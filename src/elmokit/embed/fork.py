@@ -7,7 +7,6 @@ held. So a fork waits until no model is computing, and the child computes with o
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import threading
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
 
-
 _models: weakref.WeakSet[Embedder] = weakref.WeakSet()
 _held: list[Embedder] = []  # during a fork: the models whose locks this thread holds
 _one_fork = threading.RLock()
@@ -25,14 +23,7 @@ _one_fork = threading.RLock()
 
 def register(model: Embedder) -> None:
     """Make a model usable in processes that are forked from now on."""
-    _install_handlers()
     _models.add(model)
-
-
-@functools.cache
-def _install_handlers() -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_lock, after_in_parent=_unlock, after_in_child=_in_child)
 
 
 def _lock() -> None:
@@ -54,3 +45,7 @@ def _in_child() -> None:
     for model in _held:
         model.after_fork()
     _unlock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_lock, after_in_parent=_unlock, after_in_child=_in_child)

@@ -97,7 +97,7 @@ class ElmoModel(Embedder):
         if self.device.type == "cuda":
             self.batch_tokens = 32768
             self.batch_sentences = 2048
-            self.window_tokens = 65536
+            self.window_tokens = self._block_tokens = 65536
             self._copies_in_background = True
         self.engine = engine_for(self.bilm, precision)
         self.engine_name = f"{type(self.engine).__name__} on {self.device.type}"
@@ -196,11 +196,11 @@ class ElmoModel(Embedder):
         """Return the log-probability of each token under both language models, and the perplexity.
 
         Args:
-            sentences: As for `embed`: a list of strings or of lists of tokens, or one bare string.
-            state: What each sentence starts from, "reset" or "warm".
+            sentences: As for `embed`: a list of strings or of lists of tokens, or a single string.
+            state: The initial state of each sentence, "reset" or "warm".
 
         Returns:
-            A `SentenceScore` per sentence, or one for a bare string.
+            One `SentenceScore` per sentence; a single one for a single string.
         """
         if isinstance(sentences, str):
             return self.score([sentences], state)[0]
@@ -220,11 +220,11 @@ class ElmoModel(Embedder):
         """Return the words that both language models expect at a position.
 
         Args:
-            sentence: A string with the place in brackets, "I [read] the book .", or a list of
-                tokens with `position`, counted from 0. The token at that position is not used.
-            k: Words per list.
-            position: The place in a list of tokens.
-            state: What the language models start from, "reset" or "warm".
+            sentence: A string with one word in brackets, "I [read] the book .", or a list of
+                tokens with `position`. The word at the position is not used.
+            k: Number of words per list.
+            position: The position in a list of tokens, counted from 0.
+            state: The initial state of the language models, "reset" or "warm".
             specials: Include `<S>`, `</S>` and `<UNK>`.
         """
         marked = Marked.read(sentence, position)
@@ -242,16 +242,16 @@ class ElmoModel(Embedder):
             query: A string with a word in brackets, "She [plays] the violin .", a `Marked`, or the
                 number of a token of the index.
             index: An index built with this model by `elmo index`, opened with `TokenIndex.open`.
-            k: Neighbors per layer.
+            k: Number of neighbors per layer.
             options: Other arguments of `TokenIndex.neighbors`: layer, mix, rules, min_count, ann.
         """
         return index.neighbors([query], self, k=k, **options)[0]
 
     def __repr__(self) -> str:
-        n = sum(p.numel() for p in self.bilm.parameters())
         return (
             f"<ElmoModel {self.config.n_layers} layers of {self.config.output_dim}, "
-            f"{n:,} parameters, on {self.device}, from {self.source or 'memory'}>"
+            f"{self._parts.n_parameters:,} parameters, on {self.device}, "
+            f"from {self.source or 'memory'}>"
         )
 
     def _repr_html_(self) -> str:
@@ -259,11 +259,10 @@ class ElmoModel(Embedder):
         from elmokit import html
         from elmokit.sources.card import lines, training_lines
 
-        n = sum(p.numel() for p in self.bilm.parameters())
         words = "none" if self.vocabulary is None else f"{len(self.vocabulary):,} words"
         rows = [
             *lines(self.config),
-            ("parameters", f"{n:,}"),
+            ("parameters", f"{self._parts.n_parameters:,}"),
             ("vocabulary", words),
             ("LM head", "yes" if self.head is not None else "none"),
             ("warm state", "yes" if self.warm is not None else "none"),

@@ -25,10 +25,10 @@ from elmokit.text.vocab import BEGIN, END, SPECIALS, UNKNOWN, Vocabulary
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
 
-# A word that looks like a special symbol must not be mistaken for a boundary: as in
-# `elmo prepare`, it is treated as <UNK>.
+# A word that looks like a special symbol must not be mistaken for a boundary. It is treated as
+# <UNK>, as in `elmo prepare`.
 _AS_UNKNOWN = frozenset((*SPECIALS, "!!!MAXTERMID"))
-_DARKEST = 12.0  # -log p that a notebook shows in the darkest color
+_DARKEST = 12.0  # the -log p that has the darkest color in a notebook
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,12 +55,12 @@ class SentenceScore:
 
     @property
     def forward_perplexity(self) -> float:
-        """Return exp of the mean of -log p over the tokens and `</S>`, forward."""
+        """Exp of the mean of -log p over the tokens and `</S>`, by the forward LM."""
         return _perplexity([*self.forward, self.end])
 
     @property
     def backward_perplexity(self) -> float:
-        """Return exp of the mean of -log p over the tokens and `<S>`, backward."""
+        """Exp of the mean of -log p over the tokens and `<S>`, by the backward LM."""
         return _perplexity([*self.backward, self.begin])
 
     @property
@@ -70,7 +70,7 @@ class SentenceScore:
 
     @property
     def known_perplexity(self) -> float:
-        """The same without the tokens that count as `<UNK>`."""
+        """The perplexity without the tokens that were scored as `<UNK>`."""
         pairs = zip(self.forward, self.backward, self.unknown, strict=True)
         return _perplexity(
             [p for f, b, u in pairs if not u for p in (f, b)] + [self.end, self.begin]
@@ -100,7 +100,7 @@ class SentenceScore:
         )
 
     def _repr_html_(self) -> str:
-        """Show the tokens in a notebook: the darker, the less expected by both models."""
+        """Show the tokens in a notebook; darker tokens are more surprising to both models."""
         from elmokit import html
 
         pairs = list(zip(self.forward, self.backward, strict=True))
@@ -110,7 +110,7 @@ class SentenceScore:
             for f, b in pairs
         ]
         note = f"perplexity {self.perplexity:.1f}: forward {self.forward_perplexity:.1f}, backward "
-        note += f"{self.backward_perplexity:.1f}. The darker, the more surprising to both models."
+        note += f"{self.backward_perplexity:.1f}. Darker tokens are more surprising to both models."
         return html.chips(self.tokens, shades, titles) + html.caption(note)
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> l
     scorer, vocabulary = model.scorer(), language_model(model)[1]
     numbers: dict[str, int] = {BEGIN: 0, END: 1}
     texts = [
-        np.array([numbers.setdefault(word, len(numbers)) for word in (*as_read(words), END)])
+        np.array([numbers.setdefault(word, len(numbers)) for word in (*lm_inputs(words), END)])
         for words in sentences
     ]
     types = list(numbers)
@@ -179,8 +179,8 @@ def language_model(model: ElmoModel) -> tuple[LMHead, Vocabulary]:
     return model.head, model.vocabulary
 
 
-def as_read(words: Iterable[str]) -> list[str]:
-    """Return the input of the LMs: words that look like a special symbol become `<UNK>`."""
+def lm_inputs(words: Iterable[str]) -> list[str]:
+    """Return the input of the LMs: words that look like special symbols are replaced by `<UNK>`."""
     return [UNKNOWN if word in _AS_UNKNOWN else word for word in words]
 
 

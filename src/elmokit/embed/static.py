@@ -42,50 +42,49 @@ class StaticVectors:
     vectors: FloatArray
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        places: dict[str, int] = {}
-        for place, word in enumerate(self.words):
-            places.setdefault(word, place)  # the first entry of a repeated word is used
-        return places
+    def _rows(self) -> dict[str, int]:
+        rows: dict[str, int] = {}
+        for row, word in enumerate(self.words):
+            rows.setdefault(word, row)  # the first entry of a repeated word is used
+        return rows
 
-    def place(self, word: str) -> int | None:
+    def row(self, word: str) -> int | None:
         """Return the row of a word, as written or lower-cased; None if it has none."""
-        place = self._places.get(word)
-        return self._places.get(word.lower()) if place is None else place
+        row = self._rows.get(word)
+        return self._rows.get(word.lower()) if row is None else row
 
     def __contains__(self, word: object) -> bool:
-        return isinstance(word, str) and self.place(word) is not None
+        return isinstance(word, str) and self.row(word) is not None
 
     def __len__(self) -> int:
         return len(self.words)
 
     def vector(self, word: str) -> FloatArray:
         """Return the vector of a word."""
-        place = self.place(word)
-        if place is None:
+        vectors, is_known = self.table([word])
+        if not is_known:
             raise DataError(f"{self.name} ({len(self):,} words) does not contain '{word}'.")
-        row: FloatArray = np.asarray(self.vectors[place], dtype=np.float32)
-        return row
+        return vectors.reshape(-1)
 
     def table(self, words: Sequence[str]) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Return the vectors of words, (n, D), and which words have one; the others are zero."""
-        places = [self.place(word) for word in words]
-        known = np.array([place is not None for place in places], dtype=np.bool_)
-        vectors = np.zeros((len(places), self.vectors.shape[1]), dtype=np.float32)
-        vectors[known] = self.vectors[[place for place in places if place is not None]]
+        rows = [self.row(word) for word in words]
+        known = np.array([row is not None for row in rows], dtype=np.bool_)
+        vectors = np.zeros((len(rows), self.vectors.shape[1]), dtype=np.float32)
+        vectors[known] = self.vectors[[row for row in rows if row is not None]]
         return vectors, known
 
     def neighbors(self, word: str, k: int = 10, *, block: int = 65536) -> list[tuple[str, float]]:
         """Return the k words nearest to a word, itself left out, with their cosines."""
         query = unit(self.vector(word))
-        own = self.place(word)
+        own = self.row(word)
         best = TopK(k)
         for first in range(0, len(self), block):
             scores = unit(np.asarray(self.vectors[first : first + block], dtype=np.float32)) @ query
             ids = np.arange(first, first + len(scores))
             scores[ids == own] = -np.inf
             best.add(scores[None], ids)
-        return [(self.words[place], score) for place, score in best.row(0)]
+        return [(self.words[row], score) for row, score in best.row(0)]
 
 
 def load_static(source: str | Path, *, max_words: int | None = None) -> StaticVectors:

@@ -5,8 +5,8 @@ the word itself. Together they give
 
     p(w | left, right)  ~  p_forward(w | left) * p_backward(w | right) / p(w)
 
-which is exact if left and right are independent given w: both factors contain the prior p(w), so
-that one must be divided out. The result is normalized over the vocabulary.
+which is exact if left and right are independent given w. Both factors contain the prior p(w), so
+it is divided out once. The result is normalized over the vocabulary.
 
 p(w) is estimated by the log-uniform distribution over ranks from which training draws negatives,
 P(k) = log((k + 2) / (k + 1)) / log(V + 1), which is close to word frequencies if the vocabulary is
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from elmokit.embed.precision import exact
-from elmokit.embed.scoring import as_read, language_model
+from elmokit.embed.scoring import language_model, lm_inputs
 from elmokit.errors import ConfigError
 from elmokit.model.softmax import log_uniform
 from elmokit.text.marked import Marked
@@ -33,7 +33,7 @@ from elmokit.text.vocab import BEGIN, END, SPECIALS, Vocabulary
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
 
-_BLOCK = 16  # positions whose probabilities of all words are in memory at once
+_BLOCK = 16  # number of positions whose probabilities are in memory at once
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def substitutes_at(
     state: str = "reset",
     specials: bool = False,
 ) -> list[Substitutes]:
-    """Find the most probable words at several positions of a sentence, reading it once.
+    """Return the most probable words at several positions of a sentence, which is read only once.
 
     The forward LM predicts w_k from its state at w_(k-1), the backward LM from w_(k+1), so that
     neither has read w_k.
@@ -115,30 +115,31 @@ def substitutes_at(
     d = model.config.lstm.projection_dim
     results: list[Substitutes] = []
     with model.lock, torch.inference_mode(), exact(model.device):
-        top = model.read([BEGIN, *as_read(tokens), END], initial)[-1]  # (T + 2, 2D)
+        top = model.read([BEGIN, *lm_inputs(tokens), END], initial)[-1]  # (T + 2, 2D)
         for first in range(0, len(positions), _BLOCK):
             block = positions[first : first + _BLOCK]
             rows = torch.tensor(block, device=model.device)  # w_k is row k + 1
-            ahead = head(top[rows, :d]).double()
-            back = head(top[rows + 2, d:]).double()
-            both = torch.log_softmax(ahead + back - unigram, dim=-1)
-            lists = (
-                _likeliest(log_p, k, vocabulary, specials=specials) for log_p in (ahead, back, both)
-            )
+            forward = head(top[rows, :d]).double()
+            backward = head(top[rows + 2, d:]).double()
+            combined = torch.log_softmax(forward + backward - unigram, dim=-1)
+            lists = [
+                _most_probable(log_p, k, vocabulary, specials=specials)
+                for log_p in (forward, backward, combined)
+            ]
             results += [
-                Substitutes(tuple(tokens), position, forward, backward, combined, state)
-                for position, forward, backward, combined in zip(block, *lists, strict=True)
+                Substitutes(tuple(tokens), position, ahead, back, both, state)
+                for position, ahead, back, both in zip(block, *lists, strict=True)
             ]
     return results
 
 
-def _likeliest(
+def _most_probable(
     log_p: Tensor, k: int, vocabulary: Vocabulary, *, specials: bool
 ) -> list[tuple[Candidate, ...]]:
     listed = log_p.clone()
     if not specials:
         listed[:, [vocabulary.index(word) for word in SPECIALS]] = -torch.inf
     n_listed = len(vocabulary) - (0 if specials else len(SPECIALS))
-    values, places = torch.topk(listed, min(k, n_listed))
-    rows = zip(values.exp().tolist(), places.tolist(), strict=True)
+    values, words = torch.topk(listed, min(k, n_listed))
+    rows = zip(values.exp().tolist(), words.tolist(), strict=True)
     return [tuple(Candidate(vocabulary[w], p) for p, w in zip(*row, strict=True)) for row in rows]

@@ -80,7 +80,11 @@ class TokenCache:
 
     def _store(self, tokens: list[str], vectors: Any) -> None:
         tokens, vectors = tokens[-self._capacity :], vectors[-self._capacity :]
-        self._grow(min(self._capacity, len(self._tokens) + len(tokens)))
+        needed = min(self._capacity, len(self._tokens) + len(tokens))
+        if needed > len(self._table):
+            larger = self._allocate(min(self._capacity, max(1024, 2 * needed)))
+            larger[: len(self._table)] = self._table
+            self._table = larger
         rows = (self._next + np.arange(len(tokens))) % self._capacity
         self._next = (self._next + len(tokens)) % self._capacity
         for token, row in zip(tokens, rows.tolist(), strict=True):
@@ -91,9 +95,3 @@ class TokenCache:
                 self._tokens.append(token)
             self._rows[token] = row
         self._table[self._index(rows)] = vectors
-
-    def _grow(self, rows: int) -> None:
-        if rows > len(self._table):
-            larger = self._allocate(min(self._capacity, max(1024, 2 * rows)))
-            larger[: len(self._table)] = self._table
-            self._table = larger

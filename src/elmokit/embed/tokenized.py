@@ -1,4 +1,4 @@
-"""Convert sentences as users pass them to lists of tokens."""
+"""Check and tokenize the sentences and texts that users pass."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import DataError
 from elmokit.model.chars import is_truncated
 from elmokit.progress import plural
+from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import token_starts, words
 
 #: The tokens of a sentence, and their offsets if the sentence was a string.
@@ -62,8 +63,31 @@ def check_sentences(sentences: object, kind: str = "sentence") -> None:
         )
 
 
+def check_texts(texts: Any) -> None:
+    """Raise an error for anything that is not a list of texts."""
+    check_sentences(texts, "text")
+    shape = getattr(texts, "shape", (0,))
+    if len(shape) != 1:
+        raise DataError(
+            f"Expected one column of texts, got a {type(texts).__name__} of shape {tuple(shape)}. "
+            "In a ColumnTransformer, use 'text' instead of ['text']."
+        )
+
+
+def sentences_of(text: Any, index: int) -> list[list[str]]:
+    """Split a text into tokenized sentences; a list of tokens is one sentence.
+
+    Args:
+        text: A string, or any iterable of tokens.
+        index: Its index in the input, for errors.
+    """
+    if isinstance(text, str):
+        return [words(text[start:end]) for start, end in split_sentences(text)]
+    return [tokens_of(text, index, "Text")[0]]
+
+
 def truncated_tokens(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
-    """Return the tokens of which the token encoder reads only the beginning."""
+    """Return the tokens that are too long for the token encoder, which reads only the beginning."""
     distinct = set(chain.from_iterable(sentences))
     truncated: set[str] = set()
     if (lexicon := config.lexicon) is not None:
@@ -84,7 +108,7 @@ def truncation_warning(config: BiLMConfig, tokens: Sequence[str]) -> str:
 
 
 def longest_token(config: BiLMConfig) -> str:
-    """Return the maximum length of a token, in words."""
+    """Return the maximum length of a token for messages, such as "48 bytes"."""
     encoder = config.lexicon or config.char_cnn
     assert encoder is not None  # models that read words do not truncate them
     unit = "bytes" if config.lexicon is None else "characters"

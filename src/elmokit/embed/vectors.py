@@ -87,17 +87,17 @@ class SentenceVectors:
             word: A token of the sentence, exactly as in `tokens`.
             occurrence: Which occurrence of the word, counted from 0.
         """
-        places = [k for k, token in enumerate(self.tokens) if token == word]
-        if not places:
+        positions = [k for k, token in enumerate(self.tokens) if token == word]
+        if not positions:
             raise DataError(
                 f"'{word}' is not a token of this sentence.{nearest(word, self.tokens)} Its tokens "
                 f"are: {' '.join(self.tokens)}"
             )
         try:
-            vectors: FloatArray = self.layers[:, places[occurrence]]
+            vectors: FloatArray = self.layers[:, positions[occurrence]]
         except IndexError:
             raise DataError(
-                f"The word '{word}' occurs {len(places)} times in this sentence; occurrence "
+                f"The word '{word}' occurs {len(positions)} times in this sentence; occurrence "
                 f"{occurrence} does not exist (the first is 0)."
             ) from None
         return vectors

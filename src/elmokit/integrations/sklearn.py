@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from elmokit.embed.sentence import check_pooling, check_texts, encode
+from elmokit.embed.embedder import POOLINGS
+from elmokit.embed.tokenized import check_texts
 from elmokit.embed.vectors import FloatArray
-from elmokit.errors import optional_imports
+from elmokit.errors import check_choice, optional_imports
 from elmokit.integrations.named import NamedModel
 
 with optional_imports("sklearn", "ElmoVectorizer"):
@@ -83,12 +84,15 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Args:
             X: The texts: strings, or lists of tokens.
         """
-        named = self._named(getattr(self, "fingerprint_", None))
-        with named.loaded() as elmo:
-            return encode(elmo, X, named.choice(elmo.config.n_layers), self.pooling)
+        check_texts(X)
+        with self._named(getattr(self, "fingerprint_", None)).loaded() as elmo:
+            vectors: FloatArray = elmo.encode(
+                X, layer=self.layer, pooling=self.pooling, mix=self.mix, gamma=self.gamma
+            )
+            return vectors
 
     def _named(self, fingerprint: str | None) -> NamedModel:
-        check_pooling(self.pooling)
+        check_choice("pooling", self.pooling, POOLINGS)
         return NamedModel(
             *(self.model, self.precision, self.device, self.batch_tokens, fingerprint),
             *(self.layer, self.mix, self.gamma),

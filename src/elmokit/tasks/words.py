@@ -91,7 +91,7 @@ class Words:
         rows: dict[str, int | None] = {}  # of each word in the table
         missing: Counter[str] = Counter()  # lowercased words that are not in the table
         for token, count in Counter(token for text in training for token in text).items():
-            if table is None or (row := table.place(token)) is None:
+            if table is None or (row := table.row(token)) is None:
                 missing[token.lower()] += count
             else:
                 rows[table.words[row]] = row
@@ -102,7 +102,7 @@ class Words:
         dim, scale = config.dim, 0.1
         if table is not None:
             for token in dict.fromkeys(token for text in others for token in text):
-                if (row := table.place(token)) is not None:
+                if (row := table.row(token)) is not None:
                     rows.setdefault(table.words[row], row)
             for row, word in enumerate(table.words[: config.words]):
                 rows.setdefault(word, row)
