@@ -250,7 +250,7 @@ class ElmoModel(Embedder):
     def __repr__(self) -> str:
         return (
             f"<ElmoModel {self.config.n_layers} layers of {self.config.output_dim}, "
-            f"{self._parts.n_parameters:,} parameters, on {self.device}, "
+            f"{self.parts.n_parameters:,} parameters, on {self.device}, "
             f"from {self.source or 'memory'}>"
         )
 
@@ -262,7 +262,7 @@ class ElmoModel(Embedder):
         words = "none" if self.vocabulary is None else f"{len(self.vocabulary):,} words"
         rows = [
             *lines(self.config),
-            ("parameters", f"{self._parts.n_parameters:,}"),
+            ("parameters", f"{self.parts.n_parameters:,}"),
             ("vocabulary", words),
             ("LM head", "yes" if self.head is not None else "none"),
             ("warm state", "yes" if self.warm is not None else "none"),
