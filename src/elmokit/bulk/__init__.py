@@ -1,1 +1,1 @@
-"""Embedding corpora: files of vectors, shards, resumable work, many processes or machines."""
+"""Embed corpora: vector files, directories of shards, resumable runs, processes and clusters."""

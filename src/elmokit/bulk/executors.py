@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elmokit.bulk.input import Chunk, known_size
-from elmokit.bulk.job import STAGES, ChunkJob, Done, ModelInfo, TokenizedChunk, describe
+from elmokit.bulk.job import STAGES, ChunkJob, FinishedChunk, ModelInfo, TokenizedChunk, describe
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.loading import is_onnx, load, need_torch, threads_of, use_threads
@@ -30,22 +30,22 @@ from elmokit.errors import ElmoError, ElmoWarning, warn
 from elmokit.parallel import available_cores, prefetched, process_pool, run_futures
 from elmokit.text.lines import STDIN
 
-Dones = Generator[Done, None, None]
+Results = Generator[FinishedChunk, None, None]
 
 # A GPU computes faster than one core can tokenize text or write Parquet files.
 _GPU_TOKENIZERS = 4
 _GPU_WRITERS = 10
-# Starting a process pool pays off only for at least this many chunks.
+# With fewer chunks, starting a process pool takes longer than it saves.
 _POOL_CHUNKS = 16
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Processes on this machine, each of which loads a model with `elmokit.load`.
+    """Processes on this machine, each with its own model, which `elmokit.load` loads.
 
     Attributes:
         model: The model.
-        weights: Its HDF5 file, if that is not in the directory of the model.
+        weights: Its HDF5 file, if it is not in the model directory.
         precision: "exact" or "fast".
         device: As for `elmokit.load`; "auto" distributes the processes over all GPUs.
         n_workers: Number of processes. Default: 1, which is this process.
@@ -95,7 +95,7 @@ class Workers:
                 for message in warned:
                     warn(message, stacklevel=5)
 
-                def submit(job: ChunkJob, chunk: Chunk) -> Future[Done]:
+                def submit(job: ChunkJob, chunk: Chunk) -> Future[FinishedChunk]:
                     return pool.submit(_run, job, chunk, info)
 
                 yield WorkerExecutor(info, n, submit)
@@ -120,7 +120,7 @@ def make_executor(
 
 
 class InProcessExecutor:
-    """This process, with a thread or a pool for each stage.
+    """Run jobs in this process, with a thread or a pool for each stage.
 
     Args:
         model: The model.
@@ -144,8 +144,8 @@ class InProcessExecutor:
         self._writers = writers or (free if on_gpu else 1)
         self.parallel = dict.fromkeys(STAGES, 1) | {"write": self._writers}
 
-    def run(self, job: ChunkJob, chunks: Iterable[Chunk]) -> Dones:
-        """Run a job on chunks, which are read when there is a free worker; yield the results."""
+    def run(self, job: ChunkJob, chunks: Iterable[Chunk]) -> Results:
+        """Run a job on chunks, which are read as needed, and yield the results."""
         ready = self._tokenize(job, chunks)
         if STDIN not in job.documents:  # Ctrl-C does not interrupt a thread waiting for input
             ready = prefetched(ready)
@@ -190,7 +190,7 @@ class InProcessExecutor:
 
 @dataclass(frozen=True)
 class WorkerExecutor:
-    """Other processes, each with its own model.
+    """Run jobs in other processes, each with its own model.
 
     Attributes:
         info: The model.
@@ -200,14 +200,14 @@ class WorkerExecutor:
 
     info: ModelInfo
     n: int
-    submit: Callable[[ChunkJob, Chunk], Future[Done]]
+    submit: Callable[[ChunkJob, Chunk], Future[FinishedChunk]]
 
     @property
     def parallel(self) -> dict[str, int]:
         """Processes of each stage."""
         return dict.fromkeys(STAGES, self.n) | {"read": 1}
 
-    def run(self, job: ChunkJob, chunks: Iterable[Chunk]) -> Dones:
+    def run(self, job: ChunkJob, chunks: Iterable[Chunk]) -> Results:
         """Run a job on chunks; see `InProcessExecutor`."""
         return run_futures(lambda chunk: self.submit(job, chunk), chunks, self.n + 1)
 
@@ -216,7 +216,7 @@ Executor = InProcessExecutor | WorkerExecutor
 
 
 class ModelWorker:
-    """The model of a worker process, loaded when it is first needed."""
+    """The model of a worker process, loaded on first use."""
 
     def __init__(self, workers: Workers, device: str, threads: int) -> None:
         self._workers, self._device = workers, device
@@ -231,7 +231,7 @@ class ModelWorker:
         warned = [str(w.message) for w in caught if issubclass(w.category, ElmoWarning)]
         return describe(self._model, settings), warned
 
-    def run(self, job: ChunkJob, chunk: Chunk, expected: ModelInfo) -> Done:
+    def run(self, job: ChunkJob, chunk: Chunk, expected: ModelInfo) -> FinishedChunk:
         """Run a job on a chunk, if the model is the expected one."""
         if self._model is None:
             info, _ = self.describe(job.settings)
@@ -257,5 +257,5 @@ def _describe(settings: EmbedSettings) -> tuple[ModelInfo, list[str]]:
     return _worker.describe(settings)
 
 
-def _run(job: ChunkJob, chunk: Chunk, expected: ModelInfo) -> Done:
+def _run(job: ChunkJob, chunk: Chunk, expected: ModelInfo) -> FinishedChunk:
     return _worker.run(job, chunk, expected)

@@ -46,7 +46,7 @@ def timed(times: Times, stage: str) -> Iterator[None]:
 
 
 class ModelInfo(NamedTuple):
-    """The information about the model that the main process needs.
+    """What the main process needs to know about the model.
 
     Attributes:
         config: Its shape.
@@ -77,7 +77,7 @@ def describe(model: Embedder, settings: EmbedSettings) -> ModelInfo:
 
 @dataclass
 class TokenizedChunk:
-    """A chunk as ids of words.
+    """A tokenized chunk.
 
     Attributes:
         record: The record of its input.
@@ -104,7 +104,7 @@ class ComputedChunk:
     carried: StateArrays | None
 
 
-class Done(NamedTuple):
+class FinishedChunk(NamedTuple):
     """A finished chunk."""
 
     record: Record
@@ -118,7 +118,7 @@ class ChunkJob:
 
     Attributes:
         documents: The names of all documents.
-        settings: Which vectors.
+        settings: Which vectors to compute.
         output: Where to write the chunks.
     """
 
@@ -126,7 +126,7 @@ class ChunkJob:
     settings: EmbedSettings
     output: Output
 
-    def run(self, model: Embedder, chunk: Chunk) -> Done:
+    def run(self, model: Embedder, chunk: Chunk) -> FinishedChunk:
         """Tokenize, compute and write a chunk."""
         return self.write(model, self.compute(model, self.tokenize(chunk)))
 
@@ -163,7 +163,7 @@ class ChunkJob:
             record = {
                 "chunk": chunk.number,
                 "is_last": chunk.is_last,
-                "documents": np.stack(counts, axis=1).tolist(),  # and their numbers of sentences
+                "documents": np.stack(counts, axis=1).tolist(),  # [document, sentences] pairs
                 "skipped_lines": len(chunk.skipped),
                 "first_skipped": chunk.skipped[0] if chunk.skipped else "",
                 "n_bytes": chunk.n_bytes,
@@ -208,7 +208,7 @@ class ChunkJob:
                 chunk, pending, int(np.isin(chunk.tokens.ids, numbers).sum()), after
             )
 
-    def write(self, model: Embedder, computed: ComputedChunk) -> Done:
+    def write(self, model: Embedder, computed: ComputedChunk) -> FinishedChunk:
         """Wait for the vectors of a chunk and write them."""
         chunk = computed.chunk
         vectors = computed.pending.array()
@@ -220,4 +220,4 @@ class ChunkJob:
             arrays = {"vectors": vectors, **chunk.positions, **states}
             block = make_block(chunk.tokens, arrays, chunk.texts, record)
             n_bytes = self.output.write(block)
-        return Done(dict(block.record), chunk.times, n_bytes)
+        return FinishedChunk(dict(block.record), chunk.times, n_bytes)

@@ -1,4 +1,4 @@
-"""The Ray executor: actors on a cluster with one model each. Needs the extra `ray`.
+"""The Ray executor: actors on a cluster, each with its own model. Requires the extra `ray`.
 
 The driver reads the text and sends each chunk to an idle actor. Vectors are never sent: the actor
 writes its chunk to the directory, which all machines must share, and returns its record. Ray
@@ -16,7 +16,7 @@ from typing import Any
 
 from elmokit.bulk.executors import ModelWorker, WorkerExecutor, Workers
 from elmokit.bulk.input import Chunk
-from elmokit.bulk.job import ChunkJob, Done
+from elmokit.bulk.job import ChunkJob, FinishedChunk
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.loading import is_onnx
 from elmokit.embed.onnx_model import check_device
@@ -32,7 +32,7 @@ class RayCluster(Workers):
 
     Attributes:
         model: The model, by a path or name that is valid on every machine of the cluster.
-        weights: Its HDF5 file, if that is not in the directory of the model.
+        weights: Its HDF5 file, if it is not in the model directory.
         precision: "exact" or "fast".
         device: "cpu", "cuda", or "auto": GPUs if the cluster has any.
         n_workers: Number of actors. Default: one per GPU, or one per two CPU cores.
@@ -100,9 +100,9 @@ def _start_actors(ray: Any, cluster: RayCluster, settings: EmbedSettings) -> Wor
     for worker in workers:
         idle.put(worker)
 
-    def submit(job: ChunkJob, chunk: Chunk) -> Future[Done]:
+    def submit(job: ChunkJob, chunk: Chunk) -> Future[FinishedChunk]:
         worker = idle.get()
-        future: Future[Done] = worker.run.remote(job, chunk, info).future()
+        future: Future[FinishedChunk] = worker.run.remote(job, chunk, info).future()
         future.add_done_callback(lambda _: idle.put(worker))
         return future
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from elmokit.bulk.executors import Executor, WorkerExecutor, Workers, make_executor
 from elmokit.bulk.input import Chunk, check_documents, known_size, read_chunks
-from elmokit.bulk.job import STAGES, ChunkJob, Done, timed
+from elmokit.bulk.job import STAGES, ChunkJob, FinishedChunk, timed
 from elmokit.bulk.output import make_output
 from elmokit.bulk.settings import EmbedSettings, Summary
 from elmokit.bulk.store import Output, Record, Records, Times
@@ -54,7 +54,7 @@ def embed_corpus(
             input.
         out: The file to write; its suffix selects the format (see `elmokit.bulk.formats`). A name
             without a suffix is a directory of shards.
-        settings: Which vectors.
+        settings: Which vectors to compute.
         column: The text column of Parquet files.
         resume: Continue an interrupted run, if there is one. The model, the settings and the text
             must be the same; standard input must start from the beginning.
@@ -139,7 +139,7 @@ class Run:
             total_counts(self._records.values()), resumed, time.monotonic() - started
         )
 
-    def _run_jobs(self) -> Iterator[Done]:
+    def _run_jobs(self) -> Iterator[FinishedChunk]:
         job = ChunkJob(self.documents, self.settings, self.output)
         chunks = self._missing_chunks(dict(self._records))
         with closing(chunks), closing(self.executor.run(job, chunks)) as jobs:
@@ -199,7 +199,7 @@ class Run:
             "counts": total_counts(self._records.values()),
         }
 
-    def _count(self, done: Done) -> None:
+    def _count(self, done: FinishedChunk) -> None:
         self._records[int(done.record["chunk"])] = done.record
         self._tokens += int(done.record["tokens"])
         self._n_bytes += int(done.record["n_bytes"])

@@ -73,12 +73,12 @@ class Output(ABC):
         self.overwrite = overwrite
 
     def prepare(self, layout: Layout, documents: tuple[str, ...]) -> dict[str, Any]:
-        """Set attributes; return values for the manifest of the run, besides the settings."""
+        """Set attributes; return values for the manifest of the run in addition to the settings."""
         self.layout, self.documents = layout, documents
         return {}
 
     def finished(self, manifest: Manifest, digest: Callable[[], str]) -> dict[str, int] | None:
-        """Return the counts of the output if the same run has already finished it, otherwise None.
+        """Return the counts of the output if the same run has finished it, otherwise None.
 
         Args:
             manifest: The model and settings of this run.

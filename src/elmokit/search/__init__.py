@@ -1,4 +1,4 @@
-"""Search: the nearest tokens in context.
+"""Search for the nearest tokens in context.
 
 neighbors     search a text (Table 4 of the paper); needs the base install only
 index         search a token index, which `elmo index` builds

@@ -36,14 +36,14 @@ Ids = NDArray[np.int64]
 Words = Literal["any", "same", "other"]
 Distinct = Literal["token", "sentence", "word"]
 
-# Tokens that are embedded and held together: about 100 MB of vectors in the largest released model.
+# Tokens that are embedded at once: about 100 MB of vectors in the largest released model.
 _WINDOW_TOKENS = 8192
 _CONTEXT = 9  # tokens shown on each side of a neighbor
 _MAX_SHOWN = 20  # neighbors of a list that a notebook shows
 
 
 class Passage(NamedTuple):
-    """A sentence of the text that is searched; `where` describes its position."""
+    """A sentence of a text; `where` describes its position."""
 
     tokens: Sequence[str]
     where: str = ""
@@ -74,7 +74,7 @@ class Neighbor:
     Attributes:
         score: The cosine.
         at: The token in its sentence.
-        where: The position of the sentence.
+        where: The position of the sentence in the text.
         token: In an index: its number.
         sentence: In an index: the number of its sentence.
         text: In an index: the sentence as written.
@@ -310,7 +310,7 @@ class Tokens(NamedTuple):
 
 
 class SearchRequest(NamedTuple):
-    """What to search for.
+    """The queries and options of a search.
 
     Attributes:
         queries: The queries.
@@ -331,7 +331,7 @@ class ExactSearch:
     """Keep the k nearest tokens of each query while blocks of tokens are added.
 
     Args:
-        request: What to search for.
+        request: The queries and options.
 
     Attributes:
         best: The nearest tokens of all queries, for each layer.

@@ -134,7 +134,7 @@ def _offsets(lengths: Iterator[Array]) -> Iterator[Array]:
 
 
 class ArrayVectors(StoredVectors):
-    """The reader of both formats, which differ only in how arrays are opened.
+    """The vectors in an `.npz` or `.safetensors` file.
 
     Args:
         path: The file.

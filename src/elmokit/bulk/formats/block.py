@@ -60,12 +60,12 @@ class Block:
 
     @property
     def sentences(self) -> int:
-        """S."""
+        """Number of sentences."""
         return int(self.record["sentences"])
 
     @property
     def tokens(self) -> int:
-        """N."""
+        """Number of tokens."""
         return int(self.record["tokens"])
 
     @property

@@ -84,7 +84,7 @@ def _write_block(writer: Hdf5Writer, block: Block, layout: Layout) -> None:
 
 
 class Hdf5Vectors(StoredVectors):
-    """The reader, also of files that AllenNLP or bilm-tf wrote."""
+    """The vectors in an `.h5` file, which AllenNLP or bilm-tf may have written."""
 
     def __init__(self, path: Path) -> None:
         self._file = open_hdf5(path)

@@ -40,7 +40,7 @@ _NODE_BYTES = 24 + (4 * _INTERNAL_K + 1) * 8
 
 
 class Hdf5Writer:
-    """Writes datasets into the root group: "0", "1", ... and others that are named.
+    """Write datasets to the root group: numbered ones ("0", "1", ...) and named ones.
 
     Args:
         file: A new file. It is an HDF5 file only after `finish`.

@@ -179,7 +179,7 @@ def vector_names(layout: Layout) -> list[str]:
 
 
 class SentenceReader:
-    """Reads sentences by ranges of rows; the row groups of the last sentence stay in memory.
+    """Read sentences by ranges of rows; the row groups of the last sentence stay in memory.
 
     Args:
         file: A `pyarrow.parquet.ParquetFile`.
@@ -223,7 +223,7 @@ class SentenceReader:
 
 
 class ParquetVectors(StoredVectors):
-    """The reader; one row group is in memory at a time."""
+    """The vectors in a `.parquet` file; one row group is in memory at a time."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
@@ -242,7 +242,7 @@ class ParquetVectors(StoredVectors):
             layout, about = read_description(description)
         if missing := {"sentence", "token", *vector_names(layout)} - set(schema.names):
             raise DataError(f"it has no column {min(missing)}")
-        # A small file must not fill the memory, nor take hours to iterate over.
+        # A small file must not exhaust the memory or take hours to read.
         rows, size = file.metadata.num_rows, path.stat().st_size
         declared = rows * math.prod(layout.shape) * np.dtype(layout.dtype).itemsize
         if declared > 100 * size + 2**26:

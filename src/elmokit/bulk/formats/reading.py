@@ -65,12 +65,12 @@ class StoredVectors(Sequence[StoredSentence], ABC):
     def __getitem__(self, index: int | slice) -> StoredSentence | list[StoredSentence]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(self._length))]
-        place = index + self._length if index < 0 else index
-        if not 0 <= place < self._length:
+        number = index + self._length if index < 0 else index
+        if not 0 <= number < self._length:
             count = plural(self._length, "sentence")
             raise IndexError(f"Invalid index {index}: {self.path} has {count}.")
-        with report_damage(f"{self.path} is damaged: cannot read sentence {place}"):
-            return self._read(place)
+        with report_damage(f"{self.path} is damaged: cannot read sentence {number}"):
+            return self._read(number)
 
     @abstractmethod
     def _read(self, index: int) -> StoredSentence:
