@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -91,12 +90,9 @@ class Hdf5Vectors(StoredVectors):
         self._index: dict[int, str] | None = None
         with hdf5_errors(path):
             length = len(self._file) - (INDEX in self._file)
-            description = self._file.attrs.get(DESCRIPTION)
-            about: dict[str, Any] = {}
-            if description is None:
-                layout = self._guess_layout(length)
-            else:
-                layout, about = read_description(description)
+            layout, about = read_description(
+                self._file.attrs.get(DESCRIPTION), lambda: self._guess_layout(length)
+            )
         super().__init__(path, layout, about, length)
 
     def _guess_layout(self, length: int) -> Layout:

@@ -235,11 +235,7 @@ class ParquetVectors(StoredVectors):
             raise DataError(f"it is not a complete Parquet file ({error})") from error
         description = (file.metadata.metadata or {}).get(DESCRIPTION.encode())
         schema = file.schema_arrow
-        about: dict[str, Any] = {}
-        if description is None:
-            layout = _guess_layout(schema)
-        else:
-            layout, about = read_description(description)
+        layout, about = read_description(description, lambda: _guess_layout(schema))
         if missing := {"sentence", "token", *vector_names(layout)} - set(schema.names):
             raise DataError(f"it has no column {min(missing)}")
         # A small file must not exhaust the memory or take hours to read.

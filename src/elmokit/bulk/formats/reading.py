@@ -110,10 +110,19 @@ def describe(layout: Layout, about: dict[str, Any]) -> str:
     return json.dumps({"version": FORMAT_VERSION, **layout.to_dict(), "about": about})
 
 
-def read_description(text: str | bytes | None) -> tuple[Layout, dict[str, Any]]:
-    """Parse the text of `describe`."""
+def read_description(
+    text: str | bytes | None, guess_layout: Callable[[], Layout] | None = None
+) -> tuple[Layout, dict[str, Any]]:
+    """Parse the text of `describe`.
+
+    Args:
+        text: The text; None if the file has none, because another program wrote it.
+        guess_layout: Guesses the layout of such a file. None: raise an error.
+    """
     if text is None:
-        raise DataError("it was not written by elmokit: it has no description")
+        if guess_layout is None:
+            raise DataError("it was not written by elmokit: it has no description")
+        return guess_layout(), {}
     try:
         values = json.loads(text)
         version, about = values.pop("version"), dict(values.pop("about"))
