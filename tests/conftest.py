@@ -1,4 +1,4 @@
-"""What several test files share: tiny models, and the golden files of the original systems."""
+"""Shared fixtures: tiny models, and the golden files of the original systems."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ import torch
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.model.bilm import BiLM
 
-# One thread per process, also in processes that the tests start: models this small gain nothing by
-# a second one, and `make test` runs one process per core.
+# One thread per process, also in child processes: models this small do not benefit from more, and
+# `make test` runs one process per core.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
-# A job in the background is started with Ctrl-C ignored, and so would be the commands that the
-# tests start and interrupt.
+# Background jobs start with SIGINT ignored, and child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# The same examples every time, so that a run is worth as much as the last one; others by
-# HYPOTHESIS_PROFILE=random. The machine may be shared: a slow moment is not a failure.
+# Use the same examples in every run; HYPOTHESIS_PROFILE=random draws new ones. No deadline, because
+# the machine may be shared.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("random", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
@@ -46,7 +45,7 @@ TINY = BiLMConfig(
 def pytest_configure(config: pytest.Config) -> None:
     """Run Triton kernels in Triton's interpreter, except with `-m gpu`.
 
-    Triton reads the variable when a module with kernels is imported, so it is set before that.
+    Triton reads the variable when a module with kernels is imported, so set it before that.
     """
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
@@ -58,7 +57,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def random_bilm(config: BiLMConfig, seed: int = 0, scale: float = 3.0) -> BiLM:
-    """A biLM with weights large enough for every gate and clip to matter."""
+    """Return a biLM with weights large enough that all gates and clips matter."""
     torch.manual_seed(seed)
     bilm = BiLM(config)
     with torch.no_grad():
@@ -72,9 +71,9 @@ def random_bilm(config: BiLMConfig, seed: int = 0, scale: float = 3.0) -> BiLM:
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """Where the kernels run: on a CPU through Triton's interpreter, or on a GPU.
+    """Return the device for the kernels: the CPU with Triton's interpreter, or a GPU.
 
-    Tensors that a test makes without naming a device are there.
+    It is also the default device for tensors that the test creates.
     """
     before = torch.get_default_device()
     torch.set_default_device(request.param)
@@ -91,7 +90,7 @@ def tiny_bilm() -> BiLM:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder with the golden files, beside the checkout."""
+    """Return the directory with the golden files, next to the checkout."""
     if not (SHARED / "fixtures").is_dir():
         pytest.skip("the golden files of AllenNLP and bilm-tf are not beside this checkout")
     return SHARED

@@ -1,7 +1,7 @@
 """Child processes that pause at a chosen point, so that a test can kill or signal them there.
 
-A test names the point, the child reports when it gets there and then waits, however long the test
-or the machine takes. Nothing is polled, nothing sleeps, and `src/` knows nothing of it::
+A test specifies the point. The child reports when it reaches it and waits, regardless of how long
+the test or the machine takes. There is no polling and no `sleep`, and `src/` needs no hooks::
 
     save = Pause("elmokit.train.checkpoint.save", call=3)
     with start(elmo, "train", ..., pause=save) as child:
@@ -13,12 +13,12 @@ or the machine takes. Nothing is polled, nothing sleeps, and `src/` knows nothin
     assert kill_when(save, elmo, "train", ...)  # start, wait for the pause, kill -9
     assert run(elmo, "train", ..., "--resume").exit_code == 0
 
-`elmo` is the command line; any other function of a module can take its place.
+`elmo` is the command line; any other module-level function can be used instead.
 
-`Pause` is a call of a function; `FileOperation` is the n-th operation on files in a directory, for
-tests that try every n. Processes that the child itself starts (worker pools) do not pause.
+`Pause` is a call of a function. `FileOperation` is the n-th file operation in a directory, for
+tests that try every n. Processes that the child starts (worker pools) do not pause.
 
-Children are forked from a server process that has imported everything, so one starts in
+Children are forked from a server process that has already imported everything, so they start in
 milliseconds. A kill is a real SIGKILL.
 """
 
@@ -41,9 +41,9 @@ from typing import Any, NamedTuple, TextIO
 
 import pytest
 
-# Only reached by a child that hangs, also on a machine that is ten times overloaded.
+# Only reached if a child hangs, even on a machine that is overloaded by a factor of ten.
 HANG_SECONDS = 900
-# What the children import, also what torch and typer import late.
+# Modules that the children import, including those that torch and typer import lazily.
 _PRELOADED = """
     pytest numpy.random numpy.ma torch torch._dynamo typer._adapters h5py pyarrow.parquet
     safetensors.torch elmokit.cli.main elmokit.embed.model elmokit.bulk.run elmokit.train.loop
@@ -54,12 +54,12 @@ _FILE_EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.li
 
 @dataclass(frozen=True)
 class Pause:
-    """Pause at a call of a function or method, wherever it is called from.
+    """Pause at a call of a function or method, regardless of the caller.
 
     Attributes:
         function: Dotted path: "elmokit.storage.atomic.replace_file", "pathlib.Path.replace".
-        call: Which call, counted from 1.
-        after: Pause when the call has returned, not before it.
+        call: Number of the call, starting at 1.
+        after: Pause after the call instead of before it.
     """
 
     function: str
@@ -67,7 +67,7 @@ class Pause:
     after: bool = False
 
     def install(self, pause: Callable[[], None]) -> None:
-        """Wrap the function in this process, also where it was imported by name."""
+        """Wrap the function in this process, including references imported by name."""
         owner, name = _resolve(self.function)
         original = getattr(owner, name)
         calls = 0
@@ -97,15 +97,15 @@ class FileOperation:
     """Pause before the n-th file operation (open, rename, mkdir, remove, ...) in a directory.
 
     Attributes:
-        directory: Counted are operations on paths in it.
-        number: Which operation, counted from 1.
+        directory: Only operations on paths in this directory are counted.
+        number: Number of the operation, starting at 1.
     """
 
     directory: Path
     number: int
 
     def install(self, pause: Callable[[], None]) -> None:
-        """Watch all file operations of this process."""
+        """Intercept all file operations of this process."""
         inside = str(self.directory)
         count = 0
 
@@ -127,7 +127,7 @@ class Child:
     """A child process. Use it as a context manager: it is killed when the block ends.
 
     Attributes:
-        pid: Its process id, which is also its process group's.
+        pid: Its process id, which is also its process group id.
     """
 
     def __init__(self, process: BaseProcess, connection: Connection, output: Path) -> None:
@@ -138,14 +138,14 @@ class Child:
         self._output = output
 
     def wait_for_pause(self) -> None:
-        """Wait until the child pauses; fail if it ends before that."""
+        """Wait until the child pauses; fail if it exits first."""
         if not self.pauses():
             raise AssertionError(
                 f"The child ended (exit code {self.wait()}) before it paused:\n{self.stderr}"
             )
 
     def pauses(self) -> bool:
-        """Wait until the child pauses (True) or ends (False)."""
+        """Wait until the child pauses (True) or exits (False)."""
         ready = wait([self._connection, self._process.sentinel], HANG_SECONDS)
         assert ready, f"The child neither paused nor ended:\n{self.stderr}"
         try:
@@ -154,37 +154,37 @@ class Child:
             return False
 
     def resume(self) -> None:
-        """Let a paused child go on. A signal sent before this is handled first."""
+        """Resume a paused child. A signal sent before this is handled first."""
         self._connection.send("resume")
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the child alone; use `os.killpg(child.pid, ...)` for its workers too."""
+        """Send a signal to the child only; `os.killpg(child.pid, ...)` includes its workers."""
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill the child with SIGKILL and wait for its end."""
+        """Kill the child with SIGKILL and wait until it exits."""
         self.send_signal(signal.SIGKILL)
         assert self.wait() == -signal.SIGKILL
 
     def wait(self) -> int:
-        """Wait for the end; return the exit code, or the negative number of a signal."""
+        """Wait until the child exits; return the exit code, or the negative signal number."""
         self._process.join(HANG_SECONDS)
         assert self._process.exitcode is not None, f"The child hangs:\n{self.stderr}"
         return self._process.exitcode
 
     @property
     def stdout(self) -> str:
-        """What the child has written to standard output so far."""
+        """Return what the child has written to standard output so far."""
         return (self._output / "stdout").read_text("utf-8")
 
     @property
     def stderr(self) -> str:
-        """What the child has written to standard error so far."""
+        """Return what the child has written to standard error so far."""
         return (self._output / "stderr").read_text("utf-8")
 
 
 class Finished(NamedTuple):
-    """How a process ended."""
+    """The result of a process that has exited."""
 
     exit_code: int
     stdout: str
@@ -195,7 +195,7 @@ class Finished(NamedTuple):
 def start(
     target: Callable[..., object], *args: Any, pause: Pause | FileOperation | None = None
 ) -> Iterator[Child]:
-    """Call a module-level function in a child process, in a session of its own."""
+    """Call a module-level function in a child process with its own session."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         pytest.skip("child processes are forked, which this system cannot do")
     context = multiprocessing.get_context("forkserver")
@@ -219,16 +219,16 @@ def start(
 
 
 def run(target: Callable[..., object], *args: Any) -> Finished:
-    """Call a function in a child process and wait for its end."""
+    """Call a function in a child process and wait until it exits."""
     with start(target, *args) as child:
         return Finished(child.wait(), child.stdout, child.stderr)
 
 
 def kill_when(pause: Pause | FileOperation, target: Callable[..., object], *args: Any) -> bool:
-    """Call a function in a child process and kill that with SIGKILL at the pause.
+    """Call a function in a child process and kill it with SIGKILL at the pause.
 
     Returns:
-        True if it was killed, False if it ended (with exit code 0) without reaching the pause.
+        True if it was killed, False if it exited (with code 0) without reaching the pause.
     """
     with start(target, *args, pause=pause) as child:
         if child.pauses():
@@ -239,7 +239,7 @@ def kill_when(pause: Pause | FileOperation, target: Callable[..., object], *args
 
 
 def elmo(*arguments: object) -> None:
-    """Run `elmo ARGUMENTS` and end this process: a target for the functions above."""
+    """Run `elmo ARGUMENTS` and exit: a target for the functions above."""
     from elmokit.cli.main import run as main
 
     sys.argv = ["elmo", *map(str, arguments)]
@@ -258,7 +258,7 @@ def _run_child(
     args: tuple[Any, ...],
 ) -> None:
     os.setsid()
-    # A test run in the background ignores Ctrl-C, and its children would inherit that.
+    # Background jobs start with SIGINT ignored, and child processes would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(environment)
@@ -272,11 +272,11 @@ def _run_child(
         connection.send("paused")
         try:
             # Python runs signal handlers between these calls. A single `recv` would never return if
-            # a signal arrived just before it began to wait.
+            # a signal arrived just before it started to wait.
             while not connection.poll(0.1):
                 pass
             connection.recv()
-        except EOFError:  # the test is gone
+        except EOFError:  # the parent process is gone
             os._exit(1)
 
     if pause is not None:
@@ -292,7 +292,7 @@ def _redirect(descriptor: int, path: Path) -> TextIO:
 
 
 def _resolve(path: str) -> tuple[Any, str]:
-    """Return the module or class that has a function, and the function's name in it."""
+    """Return the module or class that contains a function, and the name of the function."""
     parts = path.split(".")
     for n in range(len(parts) - 1, 0, -1):
         try:

@@ -1,7 +1,8 @@
-"""ELMo once more, slow and obvious: one sentence, one token, one number at a time, in float64.
+"""A simple and slow implementation of ELMo in float64: one sentence and one token at a time.
 
-Written from the description of the original systems and not from `elmokit.model`; reads weights by
-their names in the original HDF5 files, so it also checks how those are mapped. numpy only.
+Written from the description of the original systems, independently of `elmokit.model`. It reads
+weights by their names in the original HDF5 files, so it also checks how they are mapped. Needs only
+NumPy.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-x))
 
 
-def spell(word: str, size: int) -> list[int]:
-    """Raw ids, before the shift by one: bytes, then 256 <S>, 257 </S>, 258 begin, 259 end, 260."""
+def char_ids(word: str, size: int) -> list[int]:
+    """Return ids before the shift by one: bytes, 256 <S>, 257 </S>, 258 begin, 259 end, 260."""
     if word == "<S>":
         inner = [256]
     elif word == "</S>":
@@ -32,9 +33,9 @@ def spell(word: str, size: int) -> list[int]:
 
 
 def token_vector(word: str, options: dict[str, Any], weights: Weights) -> np.ndarray:
-    """x_k: the context-free vector of a word."""
+    """Return x_k, the context-independent vector of a word."""
     cnn = options["char_cnn"]
-    rows = weights["char_embed"][spell(word, cnn["max_characters_per_token"])]  # (C, e)
+    rows = weights["char_embed"][char_ids(word, cnn["max_characters_per_token"])]  # (C, e)
     features = []
     for i, (width, count) in enumerate(cnn["filters"]):
         kernel, bias = weights[f"CNN/W_cnn_{i}"][0], weights[f"CNN/b_cnn_{i}"]
@@ -56,10 +57,10 @@ def token_vector(word: str, options: dict[str, Any], weights: Weights) -> np.nda
     return x
 
 
-def read_direction(
+def run_direction(
     inputs: list[np.ndarray], number: int, options: dict[str, Any], weights: Weights, state: list
 ) -> list[list[np.ndarray]]:
-    """One direction's outputs per layer; `state`, a list of [c, r] per layer, is changed."""
+    """Return one direction's outputs per layer; update `state`, a list of [c, r] per layer."""
     lstm = options["lstm"]
     projected = lstm["projection_dim"] < lstm["dim"]
     layers = []
@@ -100,7 +101,7 @@ def elmo_layers(
     state: list | None = None,
     vocabulary: list[str] | None = None,
 ) -> np.ndarray:
-    """h_{k,j} of a sentence without its boundaries, shape (L + 1, T, 2D)."""
+    """Return h_{k,j} of a sentence without its boundaries, shape (L + 1, T, 2D)."""
     state = zero_state(options) if state is None else state
     read = ["<S>", *words, "</S>"]
     if "char_cnn" in options:
@@ -108,8 +109,8 @@ def elmo_layers(
     else:
         assert vocabulary is not None
         x = [weights["embedding"][vocabulary.index(word)] for word in read]
-    ahead = read_direction(x, 0, options, weights, state[0])
-    back = read_direction(x[::-1], 1, options, weights, state[1])
+    ahead = run_direction(x, 0, options, weights, state[0])
+    back = run_direction(x[::-1], 1, options, weights, state[1])
     layers = [[np.concatenate([v, v]) for v in x]]
     for f, b in zip(ahead, back, strict=True):
         layers.append([np.concatenate([p, q]) for p, q in zip(f, b[::-1], strict=True)])

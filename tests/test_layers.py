@@ -1,4 +1,4 @@
-"""The rooms of the house: arrows point from the outer rooms to the inner ones only."""
+"""Packages of elmokit import only from the packages that they may depend on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "elmokit"
 
-# Each room may import from itself and from the rooms named; top-level files are open to all.
+# Each package may import from itself and the listed packages; all may import top-level modules.
 MAY_IMPORT: dict[str, set[str]] = {
     "storage": set(),
     "model": {"storage"},
@@ -37,30 +37,30 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 
 def imports(path: Path) -> set[str]:
-    rooms = set()
+    packages = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        rooms |= {n.split(".")[1] for n in names if n.startswith("elmokit.")}
-    return rooms & set(MAY_IMPORT)
+        packages |= {n.split(".")[1] for n in names if n.startswith("elmokit.")}
+    return packages & set(MAY_IMPORT)
 
 
-def test_every_room_is_known() -> None:
-    rooms = {p.name for p in PACKAGE.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
-    assert rooms == set(MAY_IMPORT)
+def test_every_package_is_listed() -> None:
+    packages = {p.name for p in PACKAGE.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+    assert packages == set(MAY_IMPORT)
 
 
-@pytest.mark.parametrize("room", MAY_IMPORT)
-def test_arrows_point_inwards(room: str) -> None:
-    for path in (PACKAGE / room).rglob("*.py"):
-        strangers = imports(path) - MAY_IMPORT[room] - {room}
-        assert not strangers, f"{path.relative_to(PACKAGE)} imports from {strangers}"
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_packages_import_only_from_allowed_packages(package: str) -> None:
+    for path in (PACKAGE / package).rglob("*.py"):
+        forbidden = imports(path) - MAY_IMPORT[package] - {package}
+        assert not forbidden, f"{path.relative_to(PACKAGE)} imports from {forbidden}"
 
 
-def loaded_after(program: str) -> set[str]:
+def modules_after_import(program: str) -> set[str]:
     program += "\nimport sys; print(*sorted({m.split('.')[0] for m in sys.modules}))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -68,11 +68,11 @@ def loaded_after(program: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_elmokit_loads_nothing_heavy() -> None:
-    loaded = loaded_after("import elmokit")
+def test_importing_elmokit_loads_no_heavy_dependencies() -> None:
+    loaded = modules_after_import("import elmokit")
     assert not loaded & {"torch", "h5py", "pyarrow", "safetensors", "typer", "tqdm", "pydantic"}
 
 
-def test_the_help_needs_no_torch() -> None:
-    loaded = loaded_after("import elmokit.cli.main")
+def test_help_does_not_import_torch() -> None:
+    loaded = modules_after_import("import elmokit.cli.main")
     assert not loaded & {"torch", "numpy", "h5py", "pyarrow", "safetensors", "pydantic"}

@@ -1,4 +1,4 @@
-"""The embedding benchmark: what it counts, not how fast this machine is."""
+"""The embedding benchmark: what it measures, not the speed of this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_text_is_read_as_far_as_needed(text: Path) -> None:
+def test_text_is_read_only_as_far_as_needed(text: Path) -> None:
     read = read_text(text, 10)
     assert read.sentences[0] == ["The", "cat", "sat", "."]
     described = read.describe()
@@ -29,26 +29,26 @@ def test_a_text_is_read_as_far_as_needed(text: Path) -> None:
     assert described["name"] == "text.txt"
 
 
-def test_the_example_text_is_the_default() -> None:
+def test_example_text_is_the_default() -> None:
     assert bench.EXAMPLE.is_file()
     assert read_text(None, 10).name == "corpus.txt"
 
 
-def test_without_the_example_text_words_are_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_generated_without_the_example_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "EXAMPLE", Path("nowhere"))
     read = read_text(None, 20_000)
     assert read.describe() == read_text(None, 20_000).describe()
-    assert 3_000 < read.describe()["distinct_tokens"] < 8_000  # as English has
+    assert 3_000 < read.describe()["distinct_tokens"] < 8_000  # as in English
 
 
-def test_an_empty_text_and_a_missing_one_are_errors(tmp_path: Path) -> None:
+def test_empty_and_missing_text_are_errors(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
     for name in ("empty.txt", "none.txt"):
         with pytest.raises(DataError):
             read_text(tmp_path / name, 10)
 
 
-def test_pieces_are_new_whole_batches() -> None:
+def test_supply_returns_new_sentences_and_wraps_around() -> None:
     supply = Supply([["a"], ["b", "c"], ["d"], ["e"], ["f"]])
     assert supply.take(2) == [["a"], ["b", "c"]]
     assert supply.take(1, batch=2) == [["d"], ["e"]]
@@ -57,7 +57,7 @@ def test_pieces_are_new_whole_batches() -> None:
     assert supply.rewound == 1
 
 
-def test_cells_of_all_setups_are_measured_on_the_same_text(text: Path) -> None:
+def test_all_setups_are_measured_on_the_same_text(text: Path) -> None:
     settings = BenchSettings(
         model=str(TINY_MODEL),
         batches=(1, 4),
@@ -94,6 +94,6 @@ def test_cells_of_all_setups_are_measured_on_the_same_text(text: Path) -> None:
         ({"rounds": 0, "tokens": 0}, "tokens"),
     ],
 )
-def test_invalid_settings_are_reported_at_once(values: dict[str, Any], named: str) -> None:
+def test_invalid_settings_are_reported_immediately(values: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         BenchSettings(**values)

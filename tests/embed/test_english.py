@@ -1,4 +1,4 @@
-"""The English models: their vectors stay what they are, and they know some English."""
+"""The bundled English models: stable vectors and plausible predictions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def golden_of(name: str) -> list[dict[str, list[str]]]:
 
 
 GOLDEN = golden_of("english")
-ORIGINAL = "english-original"  # of the original shape; it comes with a checkout, not with the wheel
-# Float32 sums in another order on another machine; weights that differ at all are far beyond it.
+# The model in the original size is part of a checkout, but not of the wheel.
+ORIGINAL = "english-original"
+# Other machines sum float32 in another order; different weights would exceed this by far.
 TOLERANCE = 2e-5
 DIMENSIONS = 6
 
@@ -40,14 +41,12 @@ def original() -> ElmoModel:
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda g: g["tokens"][0])
-def test_the_vectors_are_those_of_the_day_it_was_made(
-    english: ElmoModel, golden: dict[str, list[str]]
-) -> None:
+def test_vectors_match_the_stored_vectors(english: ElmoModel, golden: dict[str, list[str]]) -> None:
     check(english, golden)
 
 
 @pytest.mark.parametrize("golden", golden_of(ORIGINAL), ids=lambda g: g["tokens"][0])
-def test_so_are_those_of_the_original_shape(
+def test_vectors_of_the_original_size_match_the_stored_vectors(
     original: ElmoModel, golden: dict[str, list[str]]
 ) -> None:
     check(original, golden)
@@ -62,7 +61,7 @@ def check(model: ElmoModel, golden: dict[str, list[str]]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:precision='fast' is the same as exact")  # on some CPUs
-def test_the_fast_mode_keeps_its_vectors(english: ElmoModel) -> None:
+def test_fast_vectors_match_the_stored_vectors(english: ElmoModel) -> None:
     fast = elmokit.load(device="cpu", precision="fast")
     sentences = [golden["tokens"] for golden in GOLDEN]
     for exact, near in zip(english.embed(sentences), fast.embed(sentences), strict=True):
@@ -72,7 +71,7 @@ def test_the_fast_mode_keeps_its_vectors(english: ElmoModel) -> None:
         assert cosines.min() > 0.999
 
 
-def test_it_is_complete(english: ElmoModel) -> None:
+def test_bundled_model_is_complete(english: ElmoModel) -> None:
     assert english.head is not None
     assert english.vocabulary is not None
     assert len(english.vocabulary) == 150_000
@@ -81,13 +80,13 @@ def test_it_is_complete(english: ElmoModel) -> None:
     assert english.config.output_dim == 512
 
 
-def test_english_is_less_surprising_than_its_words_in_any_order(english: ElmoModel) -> None:
+def test_shuffled_english_has_higher_perplexity(english: ElmoModel) -> None:
     sentence, shuffled = english.score(["The cat sat on the mat .", "Cat the on mat sat the ."])
     assert sentence.perplexity < 60
     assert shuffled.perplexity > 600
 
 
-def test_a_place_is_filled_by_words_that_fit_both_sides(english: ElmoModel) -> None:
+def test_substitutes_fit_the_context_on_both_sides(english: ElmoModel) -> None:
     found = english.substitutes("They walked along the [x] of the river .")
     assert "bank" in [candidate.word for candidate in found.combined[:3]]
 
@@ -121,7 +120,7 @@ SENSES = {
 
 
 @pytest.mark.parametrize("word", SENSES)
-def test_a_word_is_nearer_to_itself_in_the_same_sense(english: ElmoModel, word: str) -> None:
+def test_same_sense_of_a_word_is_more_similar(english: ElmoModel, word: str) -> None:
     both = [english.embed(sentences) for sentences in SENSES[word]]
     for layer in (1, 2):
         a, b = (np.stack([v.word(word)[layer] for v in sense]) for sense in both)

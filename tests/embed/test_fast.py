@@ -1,4 +1,4 @@
-"""precision="fast": chosen without risk, remembered, refused where a model loses by it."""
+"""precision="fast": selecting a kernel safely, caching the choice, rejecting inaccurate models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INT8 = FastChoice("int8", {"exact": 2.0, "int8": 1.0}, {"native": "no compiler"}
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache folder of the test's own, and nothing remembered in the process."""
+    """Use an empty cache directory, and clear what this process has cached."""
     monkeypatch.setenv("ELMOKIT_HOME", str(tmp_path / "home"))
     fast_choice.cache_clear()
     yield tmp_path / "home"
@@ -42,12 +42,12 @@ def choose(monkeypatch: pytest.MonkeyPatch, choice: FastChoice) -> None:
     monkeypatch.setattr(fast, "probe_fast", lambda: choice)
 
 
-# --------------------------------------------------------------------------------------- the user
+# ----------------------------------------------------------------------------------- user interface
 
 
-# On a busy machine nothing may be faster, which is said.
+# On a busy machine, possibly nothing is faster, which gives a warning.
 @pytest.mark.filterwarnings("ignore:precision='fast' is the same as exact")
-def test_fast_is_found_out_once_and_gives_nearly_the_same_vectors(
+def test_fast_is_selected_once_and_is_close_to_exact(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bilm = random_bilm(SHAPE, scale=1.0)
@@ -60,7 +60,7 @@ def test_fast_is_found_out_once_and_gives_nearly_the_same_vectors(
         assert cosine.min(initial=1) > 0.999
         if fast_choice().kind != "exact" and a.layers.size:
             assert not np.array_equal(a.layers, b.layers)
-    # Another process asks nobody again.
+    # Another process uses the cached choice.
     fast_choice.cache_clear()
     monkeypatch.setattr(fast, "run_process", lambda *_: pytest.fail("tried again"))
     monkeypatch.setattr(fast, "mean_cosines", lambda *_: pytest.fail("checked again"))
@@ -68,7 +68,7 @@ def test_fast_is_found_out_once_and_gives_nearly_the_same_vectors(
     assert len(list(home.glob("machine/fast-*.json"))) == 1
 
 
-def test_batch_mates_change_nothing_in_fast_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_vectors_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     choose(monkeypatch, INT8)
     elmo = ElmoModel(ModelParts(random_bilm(SHAPE, scale=1.0)), device="cpu", precision="fast")
     together = elmo.embed(TEXTS)
@@ -77,15 +77,15 @@ def test_batch_mates_change_nothing_in_fast_vectors(monkeypatch: pytest.MonkeyPa
         assert np.abs(a.layers - b.layers).max(initial=0) <= 2e-6
 
 
-def test_load_and_its_mistakes() -> None:
+def test_unknown_precision_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"'fast'.*Expected one of: exact, fast"):
         elmokit.load(precision="fats")
 
 
-# ------------------------------------------------------------------------------------- the machine
+# ------------------------------------------------------------------------------- selecting a kernel
 
 
-def test_where_nothing_is_faster_exact_is_used_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exact_is_used_with_a_warning_if_nothing_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     choose(monkeypatch, FastChoice("exact", {"exact": 1.0}, {"int8": "killed by signal 4"}))
     bilm = random_bilm(TINY)
     with pytest.warns(ElmoWarning, match=r"the same as exact.*killed by signal 4"):
@@ -94,7 +94,7 @@ def test_where_nothing_is_faster_exact_is_used_and_said(monkeypatch: pytest.Monk
     assert not reader.is_int8
 
 
-def test_a_shape_the_kernel_cannot_read_goes_through_torch(
+def test_shapes_that_the_kernel_does_not_support_use_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     choose(monkeypatch, FastChoice("native", {"exact": 2.0, "native": 1.0}, {}))
@@ -104,7 +104,7 @@ def test_a_shape_the_kernel_cannot_read_goes_through_torch(
     assert reader.is_int8
 
 
-def test_a_candidate_that_kills_its_process_is_passed_over(
+def test_candidates_that_crash_are_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[list[str]] = []
@@ -123,7 +123,9 @@ def test_a_candidate_that_kills_its_process_is_passed_over(
     assert choice.failed == {"int8": "the process was killed by signal 4"}
 
 
-def test_a_real_process_that_dies_does_not_take_us_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_in_a_child_process_does_not_affect_the_parent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     program = "import os, signal; print('{\"seconds\": 1.0}', flush=True); os.kill(os.getpid(), 4)"
     monkeypatch.setattr(fast, "_command", lambda kinds: [sys.executable, "-c", program])
     choice = fast.probe_fast()
@@ -131,13 +133,13 @@ def test_a_real_process_that_dies_does_not_take_us_along(monkeypatch: pytest.Mon
     assert choice.failed == {"int8": "the process was killed by signal 4"}
 
 
-def test_a_gain_that_is_none_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_that_are_not_faster_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     output = '{"seconds": 1.0}\n{"seconds": 0.95}\n{"failed": "no compiler"}\n'
     monkeypatch.setattr(fast, "run_process", lambda *_: (output, ""))
     assert fast.probe_fast().kind == "exact"
 
 
-def test_a_candidate_out_of_time_is_asked_again_by_the_next_process(
+def test_candidates_that_time_out_are_retried_by_the_next_process(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sleeper = "import time; print('{\"seconds\": 1.0}', flush=True); time.sleep(60)"
@@ -146,9 +148,9 @@ def test_a_candidate_out_of_time_is_asked_again_by_the_next_process(
     choice = fast_choice()
     assert (choice.kind, list(choice.failed)) == ("exact", ["int8"])
     assert "int8" in choice.describe()
-    assert fast_choice() is choice  # this process asks once
+    assert fast_choice() is choice  # this process tries only once
     assert not list(home.glob("machine/fast-*.json"))
-    # What an older version remembered of it is not believed either.
+    # Results that an older version cached are not used either.
     path = home / "machine" / f"fast-{fast._machine()}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(dataclasses.asdict(choice)))
@@ -159,7 +161,7 @@ def test_a_candidate_out_of_time_is_asked_again_by_the_next_process(
 
 
 @pytest.mark.parametrize("spoilt", ["", "{", "[]", '{"kind": "int8"}', '{"other": 1}'])
-def test_a_spoilt_memory_is_made_again(
+def test_a_corrupt_cache_is_rebuilt(
     spoilt: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose(monkeypatch, INT8)
@@ -171,7 +173,7 @@ def test_a_spoilt_memory_is_made_again(
     assert json.loads(path.read_text())["kind"] == "int8"
 
 
-def test_a_cache_folder_that_cannot_be_written_does_not_hurt(
+def test_an_unwritable_cache_directory_is_not_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -181,27 +183,28 @@ def test_a_cache_folder_that_cannot_be_written_does_not_hurt(
     assert elmo.embed("the book").layers.shape == (3, 2, 64)
 
 
-# --------------------------------------------------------------------------------------- the model
+# ----------------------------------------------------------------------------------------- accuracy
 
 
-def test_a_model_that_loses_too_much_is_refused(
+def test_models_that_lose_too_much_accuracy_are_rejected(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One weight a thousand times the others leaves the others nothing of an int8."""
+    """One weight is a thousand times larger than the others, which become 0 in int8."""
     choose(monkeypatch, INT8)
     bilm = random_bilm(SHAPE)
     layer = bilm.forward_lm.layers[0]
     with torch.no_grad():
         layer.weight_recurrent[:, 0] = 1000 * layer.weight_recurrent.abs().max()
-        layer.weight_projection[0] = 0  # what that weight multiplies, so exact vectors do not care
-    for _ in range(2):  # the second time from memory
+        # The input of that weight is 0, so that exact vectors are unaffected.
+        layer.weight_projection[0] = 0
+    for _ in range(2):  # the second time from the cache
         with pytest.raises(ConfigError, match=r"not accurate enough.*cosine of layer.*'exact'"):
             ElmoModel(ModelParts(bilm), device="cpu", precision="fast")
     assert len(list(home.glob("machine/cosines-int8-*.json"))) == 1
     ElmoModel(ModelParts(bilm), device="cpu")
 
 
-def test_word_models_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accuracy_of_word_input_models_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     bilm = random_bilm(BiLMConfig(LstmConfig(dim=32, projection_dim=16), None, n_words=5), scale=1)
     cosines = fast.mean_cosines(bilm, TorchReader(bilm, int8=True))
     assert len(cosines) == 3

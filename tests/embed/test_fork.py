@@ -1,4 +1,4 @@
-"""A model that was used before a fork works in the forked process, and in a copy of the model."""
+"""A model that was used before a fork works in the forked process, and in copies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HANG_SECONDS = 300
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
-    """OpenMP creates the threads that a forked child waits for only if there are several."""
+    """Use two threads: OpenMP creates the threads that a forked child waits for only then."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -49,7 +49,7 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> ElmoModel | OnnxMod
 
 
 def in_child(function: Callable[[], Any]) -> Any:
-    """Return what a function returns in a forked child."""
+    """Return the result of a function in a forked child."""
 
     def work(sender: Connection) -> None:
         sender.send(function())
@@ -70,7 +70,7 @@ def layers(model: ElmoModel | OnnxModel) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_forked_child_computes_the_same_vectors(model: ElmoModel | OnnxModel) -> None:
+def test_forked_child_computes_the_same_vectors(model: ElmoModel | OnnxModel) -> None:
     expected = layers(model)
 
     def in_a_thread_as_well() -> list[Any]:
@@ -86,7 +86,7 @@ def test_a_forked_child_computes_the_same_vectors(model: ElmoModel | OnnxModel) 
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_fork_while_another_thread_computes() -> None:
+def test_fork_while_another_thread_computes() -> None:
     elmo = elmokit.load("english", device="cpu")
     expected = layers(elmo)
     stop = threading.Event()
@@ -110,7 +110,7 @@ def test_a_fork_while_another_thread_computes() -> None:
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
-def test_copies_and_pickles(
+def test_copies_and_pickles_compute_the_same_vectors(
     model: ElmoModel | OnnxModel, duplicate: Callable[[Any], ElmoModel | OnnxModel]
 ) -> None:
     copied = duplicate(model)

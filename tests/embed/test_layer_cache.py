@@ -1,4 +1,4 @@
-"""Layers are computed once, never stale, and within a bound."""
+"""The layer cache: layers are computed once, are never stale, and its size is bounded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def entries(cache: LayerCache) -> list[Path]:
 
 
 def count_runs(elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Note each time the biLM reads."""
+    """Count the runs of the biLM."""
     runs: list[int] = []
     compute = elmo.compute
 
@@ -52,7 +52,7 @@ def count_runs(elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return runs
 
 
-def test_the_layers_are_those_of_embed(elmo: ElmoModel, cache: LayerCache) -> None:
+def test_cached_layers_equal_those_of_embed(elmo: ElmoModel, cache: LayerCache) -> None:
     stored = cache.layers(elmo, TEXTS, CPU, storage="float32")
     live = LiveLayers(elmo, TEXTS, CPU, state="reset", storage="float32")
     for numbers in ([0, 3], [1], [2, 1, 0], [3]):
@@ -66,7 +66,7 @@ def test_the_layers_are_those_of_embed(elmo: ElmoModel, cache: LayerCache) -> No
             assert not found[:, row, length:].any()
 
 
-def test_float16_is_near_and_live_layers_are_rounded_alike(
+def test_float16_is_close_and_uncached_layers_are_rounded_the_same_way(
     elmo: ElmoModel, cache: LayerCache
 ) -> None:
     stored = cache.layers(elmo, TEXTS, CPU).padded([0, 3])
@@ -76,7 +76,7 @@ def test_float16_is_near_and_live_layers_are_rounded_alike(
     assert torch.allclose(stored, live, atol=2e-3)
 
 
-def test_resident_layers_are_the_same(elmo: ElmoModel) -> None:
+def test_layers_kept_in_memory_are_the_same(elmo: ElmoModel) -> None:
     values = np.random.default_rng(0).normal(size=(8, 3, 32)).astype(np.float16)
     lengths = [len(text) for text in TEXTS]
     mapped = StoredLayers(values, lengths, CPU)
@@ -85,7 +85,7 @@ def test_resident_layers_are_the_same(elmo: ElmoModel) -> None:
         assert torch.equal(mapped.padded(numbers), resident.padded(numbers))
 
 
-def test_a_second_time_the_biLM_is_not_run(
+def test_layers_are_not_recomputed_on_the_second_run(
     elmo: ElmoModel, cache: LayerCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = cache.layers(elmo, TEXTS, CPU).padded([0, 3])
@@ -95,11 +95,13 @@ def test_a_second_time_the_biLM_is_not_run(
 
 
 @pytest.mark.parametrize("what", ["text", "boundaries", "storage", "model"])
-def test_what_has_changed_is_computed_anew(elmo: ElmoModel, cache: LayerCache, what: str) -> None:
+def test_layers_are_recomputed_after_a_change(
+    elmo: ElmoModel, cache: LayerCache, what: str
+) -> None:
     cache.layers(elmo, TEXTS, CPU)
     if what == "text":
         cache.layers(elmo, [("The", "dog", "barkz"), *TEXTS[1:]], CPU)
-    elif what == "boundaries":  # the same tokens, in other sentences
+    elif what == "boundaries":  # the same tokens, split into other sentences
         cache.layers(elmo, [("The", "dog"), ("barks",), *TEXTS[2:]], CPU)
     elif what == "storage":
         cache.layers(elmo, TEXTS, CPU, storage="float32")
@@ -112,7 +114,7 @@ def test_what_has_changed_is_computed_anew(elmo: ElmoModel, cache: LayerCache, w
     assert len(entries(cache)) == 2
 
 
-def test_a_damaged_entry_is_computed_anew(elmo: ElmoModel, cache: LayerCache) -> None:
+def test_damaged_entries_are_recomputed(elmo: ElmoModel, cache: LayerCache) -> None:
     first = cache.layers(elmo, TEXTS, CPU).padded([0])
     path = entries(cache)[0]
     entry = path.read_bytes()
@@ -121,20 +123,20 @@ def test_a_damaged_entry_is_computed_anew(elmo: ElmoModel, cache: LayerCache) ->
         assert torch.equal(cache.layers(elmo, TEXTS, CPU).padded([0]), first)
 
 
-def test_a_half_written_entry_is_never_used(
+def test_incomplete_entries_are_not_used(
     elmo: ElmoModel, cache: LayerCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(*_: Any, **__: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(elmo, "stream", dies)
+        patched.setattr(elmo, "stream", fail)
         with pytest.raises(KeyboardInterrupt):
             cache.layers(elmo, TEXTS, CPU)
     assert not entries(cache)
 
 
-def test_texts_that_are_the_same_are_kept_once(elmo: ElmoModel, cache: LayerCache) -> None:
+def test_identical_texts_are_stored_once(elmo: ElmoModel, cache: LayerCache) -> None:
     repeated = [TEXTS[0], TEXTS[3], TEXTS[0], TEXTS[0]]
     found = cache.layers(elmo, repeated, CPU).padded([2, 1, 0])
     [path] = entries(cache)
@@ -142,7 +144,7 @@ def test_texts_that_are_the_same_are_kept_once(elmo: ElmoModel, cache: LayerCach
     assert torch.equal(found, cache.layers(elmo, TEXTS, CPU).padded([0, 3, 0]))
 
 
-def test_texts_of_a_batch_that_are_the_same_are_read_once(
+def test_identical_texts_in_a_batch_are_computed_once(
     elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repeated = [TEXTS[0], TEXTS[3], list(TEXTS[0]), TEXTS[0]]
@@ -155,7 +157,7 @@ def test_texts_of_a_batch_that_are_the_same_are_read_once(
     assert not found[:, [0, 2, 3], 3:].any()
 
 
-def test_what_a_kill_left_behind_is_removed(elmo: ElmoModel, cache: LayerCache) -> None:
+def test_leftovers_of_a_killed_process_are_removed(elmo: ElmoModel, cache: LayerCache) -> None:
     cache.layers(elmo, TEXTS, CPU)
     [path] = entries(cache)
     path.rename(path.with_name(f".{path.name}.0123abcd.tmp"))
@@ -163,13 +165,15 @@ def test_what_a_kill_left_behind_is_removed(elmo: ElmoModel, cache: LayerCache) 
     assert entries(cache) == [path]
 
 
-def test_a_cache_that_cannot_be_written_is_said(elmo: ElmoModel, tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_reported(elmo: ElmoModel, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError):
         LayerCache(tmp_path / "file").layers(elmo, TEXTS, CPU)
 
 
-def test_a_set_beyond_the_bound_is_computed_on_the_fly(elmo: ElmoModel, tmp_path: Path) -> None:
+def test_datasets_that_exceed_the_limit_are_computed_on_the_fly(
+    elmo: ElmoModel, tmp_path: Path
+) -> None:
     told: list[str] = []
     cache = LayerCache(tmp_path / "cache", max_bytes=BYTES - 1, log=told.append)
     assert isinstance(cache.layers(elmo, TEXTS, CPU), LiveLayers)
@@ -178,7 +182,7 @@ def test_a_set_beyond_the_bound_is_computed_on_the_fly(elmo: ElmoModel, tmp_path
     assert isinstance(LayerCache(tmp_path / "c", max_bytes=0).layers(elmo, TEXTS, CPU), LiveLayers)
 
 
-def test_what_was_not_used_for_longest_makes_room(elmo: ElmoModel, tmp_path: Path) -> None:
+def test_least_recently_used_entry_is_evicted(elmo: ElmoModel, tmp_path: Path) -> None:
     cache = LayerCache(tmp_path / "cache", max_bytes=int(2.9 * BYTES))
     sets = [[(f"{name}{i}", *text[1:]) if text else () for i, text in enumerate(TEXTS)]
             for name in "abc"]  # fmt: skip
@@ -188,7 +192,7 @@ def test_what_was_not_used_for_longest_makes_room(elmo: ElmoModel, tmp_path: Pat
     [b] = set(entries(cache)) - {a}
     for path, age in ((a, 200), (b, 100)):
         os.utime(path, (time.time() - age,) * 2)
-    cache.layers(elmo, sets[0], CPU)  # now b is the older one
+    cache.layers(elmo, sets[0], CPU)  # now b is the least recently used one
     cache.layers(elmo, sets[2], CPU)
     assert a in entries(cache)
     assert b not in entries(cache)
@@ -216,7 +220,7 @@ def test_threads_that_share_a_small_cache_get_correct_layers(
     assert 0 < sum(sizes) <= limit
 
 
-def test_files_of_running_processes_are_kept_and_those_of_killed_ones_removed(
+def test_files_of_running_processes_are_kept_and_those_of_killed_processes_removed(
     elmo: ElmoModel, tmp_path: Path
 ) -> None:
     cache = LayerCache(tmp_path / "cache")
@@ -230,7 +234,9 @@ def test_files_of_running_processes_are_kept_and_those_of_killed_ones_removed(
     assert path not in entries(cache)
 
 
-def test_what_is_not_its_own_is_never_touched(elmo: ElmoModel, tmp_path: Path) -> None:
+def test_other_files_in_the_cache_directory_are_not_touched(
+    elmo: ElmoModel, tmp_path: Path
+) -> None:
     cache = LayerCache(tmp_path, max_bytes=int(1.1 * BYTES))
     own = [".0123456789abcdef0123456789abcdef", ".git", "layers.npy"]
     for name in own:
@@ -241,11 +247,11 @@ def test_what_is_not_its_own_is_never_touched(elmo: ElmoModel, tmp_path: Path) -
     assert len(entries(cache)) == len(own) + 1
 
 
-def test_no_tokens_at_all(elmo: ElmoModel, cache: LayerCache) -> None:
+def test_texts_without_tokens(elmo: ElmoModel, cache: LayerCache) -> None:
     assert cache.layers(elmo, [(), ()], CPU).padded([0, 1]).shape == (3, 2, 1, 32)
 
 
-def test_numbers_beyond_float16_are_refused(
+def test_values_that_overflow_float16_are_rejected(
     elmo: ElmoModel, cache: LayerCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = elmo.stream

@@ -1,4 +1,4 @@
-"""One meaning of every layer choice."""
+"""Layer choices have the same meaning everywhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ EXPECTED = "expected 0 to 2, top, average, concat, mix or all"
         ),
     ],
 )
-def test_a_choice_and_its_vectors(given: dict[str, Any], label: str, expected: Any) -> None:
+def test_each_choice_gives_the_expected_vectors(
+    given: dict[str, Any], label: str, expected: Any
+) -> None:
     choice = LayerChoice.parse(n_layers=3, **given)
     assert choice.label == label
     found = choice.apply(LAYERS)
@@ -47,18 +49,18 @@ def test_a_choice_and_its_vectors(given: dict[str, Any], label: str, expected: A
 @pytest.mark.parametrize(
     "layer", ["3", 3, -1, "-1", "bottom", "", "\N{SUPERSCRIPT TWO}", 1.0, True, None, "9" * 20]
 )
-def test_an_invalid_layer_names_the_valid_ones(layer: Any) -> None:
+def test_errors_for_invalid_layers_list_the_valid_ones(layer: Any) -> None:
     with pytest.raises(ConfigError, match=EXPECTED):
         LayerChoice.parse(layer, 3)
     with pytest.raises(ConfigError, match=EXPECTED):
         LayerChoice.parse_all(["top", layer], 3)
 
 
-def test_only_what_is_valid_is_offered() -> None:
+def test_only_valid_choices_are_listed() -> None:
     with pytest.raises(ConfigError, match=r"'all': expected 0 to 2, top, average, concat or mix\."):
         LayerChoice.parse("all", 3, allow_all=False)
     with pytest.raises(ConfigError, match="expected a layer number, top"):
-        check_layer("last")  # of no model yet
+        check_layer("last")  # without a model
     assert check_layer("07") == "7"
 
 
@@ -73,14 +75,14 @@ def test_only_what_is_valid_is_offered() -> None:
         ({"layer": "mix", "mix": [1, 0, 0], "gamma": float("inf")}, "gamma: inf"),
     ],
 )
-def test_weights_go_with_a_mix(given: dict[str, Any], named: str) -> None:
+def test_weights_are_only_accepted_with_a_mix(given: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         LayerChoice.parse(n_layers=3, **given)
     with pytest.raises(ConfigError, match=named):
         LayerChoice.parse_all(n_layers=3, **given)
 
 
-def test_several_choices_are_one_vector_each_and_listed_once() -> None:
+def test_several_choices_give_one_vector_each_without_duplicates() -> None:
     def labels(layer: Any, **mix: Any) -> list[str]:
         return [choice.label for choice in LayerChoice.parse_all(layer, 3, **mix)]
 

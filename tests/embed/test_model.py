@@ -1,4 +1,4 @@
-"""The object users hold: ragged out, order kept, state explicit, odd input handled."""
+"""`Elmo.embed` and its relatives: ragged output, order, explicit state, unusual input."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def elmo(tiny_bilm: BiLM) -> ElmoModel:
     return ElmoModel(ModelParts(tiny_bilm), device="cpu")
 
 
-def layers_by_reference(bilm: BiLM, words: list[str], state: list | None = None) -> np.ndarray:
+def layers_of_reference(bilm: BiLM, words: list[str], state: list | None = None) -> np.ndarray:
     return elmo_layers(words, to_options(bilm.config), reference_weights(bilm), state)
 
 
 def test_vectors_equal_the_reference(elmo: ElmoModel) -> None:
     for item in elmo.embed(TEXTS):
-        expected = layers_by_reference(elmo.bilm, item.tokens)
+        expected = layers_of_reference(elmo.bilm, item.tokens)
         np.testing.assert_allclose(item.layers, expected.reshape(item.layers.shape), atol=1e-5)
 
 
-def test_a_string_is_one_sentence_with_offsets_and_a_list_is_taken_as_it_is(
+def test_strings_are_tokenized_with_offsets_and_lists_are_used_as_tokens(
     elmo: ElmoModel,
 ) -> None:
     text = "It's mine. Don't!"
@@ -62,7 +62,7 @@ def test_a_string_is_one_sentence_with_offsets_and_a_list_is_taken_as_it_is(
     assert given.layers.shape == (3, 3, 20)
 
 
-def test_views_of_the_layers(elmo: ElmoModel) -> None:
+def test_layer_views(elmo: ElmoModel) -> None:
     item = elmo.embed("read the book , then read")
     assert np.array_equal(item.top, item.layers[2])
     np.testing.assert_allclose(item.average, item.layers.mean(axis=0))
@@ -81,9 +81,9 @@ def test_views_of_the_layers(elmo: ElmoModel) -> None:
         item.mix([1.0])
 
 
-def test_order_and_batch_mates_change_nothing(elmo: ElmoModel) -> None:
+def test_vectors_do_not_depend_on_the_order_or_the_batch(elmo: ElmoModel) -> None:
     together = elmo.embed(TEXTS)
-    elmo.batch_tokens = 1  # every sentence alone
+    elmo.batch_tokens = 1  # each sentence alone
     alone = elmo.embed(TEXTS)
     backwards = elmo.embed(TEXTS[::-1])[::-1]
     for a, b, c in zip(together, alone, backwards, strict=True):
@@ -92,14 +92,14 @@ def test_order_and_batch_mates_change_nothing(elmo: ElmoModel) -> None:
         assert np.abs(a.layers - c.layers).max(initial=0) <= 2e-6
 
 
-# Sizes that fill vector registers, as all released models have them. In smaller ones a row's place
-# in a product decides which remainder loop computes it, and the last bit may differ.
+# Sizes that are multiples of vector registers, as in all released models. With smaller sizes, the
+# position of a row decides which remainder loop computes it, and the last bit may differ.
 SIXTEENS = BiLMConfig(
     LstmConfig(dim=32, projection_dim=16), CharCnnConfig(filters=((1, 16), (3, 16)), n_highway=1)
 )
 
 
-def test_the_same_call_gives_the_same_bits_whatever_was_embedded_before() -> None:
+def test_results_are_bit_identical_regardless_of_previous_calls() -> None:
     bilm = random_bilm(SIXTEENS)
     fresh = ElmoModel(ModelParts(bilm), device="cpu").embed(TEXTS)
     used = ElmoModel(ModelParts(bilm), device="cpu")
@@ -108,7 +108,7 @@ def test_the_same_call_gives_the_same_bits_whatever_was_embedded_before() -> Non
         assert np.array_equal(a.layers, b.layers)
 
 
-def test_a_full_cache_makes_room_and_changes_nothing() -> None:
+def test_evictions_from_the_token_cache_do_not_change_vectors() -> None:
     bilm = random_bilm(SIXTEENS)
     elmo = ElmoModel(ModelParts(bilm), device="cpu")
     elmo.cache._capacity = 7
@@ -129,7 +129,7 @@ def test_repeated_tokens_are_encoded_once(elmo: ElmoModel) -> None:
     assert elmo.cache.hits == 4
 
 
-def test_stream_gives_what_embed_gives(elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_equals_embed(elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elmo, "window_tokens", 12)
     for state, rows in (("reset", 1), ("carry", 1), ("carry", 2)):
         whole = elmo.embed(TEXTS, state, rows=rows)
@@ -142,22 +142,20 @@ def test_stream_gives_what_embed_gives(elmo: ElmoModel, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
-def test_carry_reads_the_sentences_of_a_call_as_texts_side_by_side(
-    elmo: ElmoModel, rows: int
-) -> None:
+def test_carry_continues_across_the_sentences_of_a_call(elmo: ElmoModel, rows: int) -> None:
     sentences = [t.split() for t in TEXTS if t] * 2
     states = [zero_state(to_options(TINY)) for _ in range(rows)]
     for i, item in enumerate(elmo.embed(sentences, "carry", rows=rows)):
-        expected = layers_by_reference(elmo.bilm, item.tokens, states[i % rows])
+        expected = layers_of_reference(elmo.bilm, item.tokens, states[i % rows])
         np.testing.assert_allclose(item.layers, expected, atol=2e-5)
 
 
-def test_carry_starts_anew_with_each_call(elmo: ElmoModel) -> None:
+def test_carry_starts_from_zero_in_each_call(elmo: ElmoModel) -> None:
     a, b = (elmo.embed(TEXTS, "carry") for _ in range(2))
     assert all(np.array_equal(x.layers, y.layers) for x, y in zip(a, b, strict=True))
 
 
-def test_an_empty_sentence_leaves_a_carried_state_alone(elmo: ElmoModel) -> None:
+def test_empty_sentences_do_not_change_a_carried_state(elmo: ElmoModel) -> None:
     with_gap = elmo.embed(["one two", "", "three"], "carry")
     without = elmo.embed(["one two", "three"], "carry")
     assert np.array_equal(with_gap[2].layers, without[1].layers)
@@ -175,21 +173,21 @@ def test_warm_starts_every_sentence_from_the_stored_state(tiny_bilm: BiLM) -> No
     ]
     for item in elmo.embed(["one two", "three", "one two"], "warm"):
         copy = [[list(pair) for pair in direction] for direction in state]
-        expected = layers_by_reference(tiny_bilm, item.tokens, copy)
+        expected = layers_of_reference(tiny_bilm, item.tokens, copy)
         np.testing.assert_allclose(item.layers, expected, atol=1e-5)
 
 
-def test_warm_without_a_stored_state_names_the_command(elmo: ElmoModel) -> None:
+def test_error_for_a_missing_warm_state_names_the_command(elmo: ElmoModel) -> None:
     with pytest.raises(ConfigError, match="elmo warm MODEL TEXT"):
         elmo.embed(["a"], "warm")
 
 
-def test_an_unknown_state_names_its_neighbor(elmo: ElmoModel) -> None:
+def test_error_for_an_unknown_state_suggests_the_nearest_name(elmo: ElmoModel) -> None:
     with pytest.raises(ConfigError, match="'carry'"):
         elmo.embed(["a"], "cary")  # type: ignore[call-overload]
 
 
-def test_golden_sentences_through_the_users_object(shared: Path) -> None:
+def test_embed_equals_the_golden_vectors(shared: Path) -> None:
     import h5py
 
     path = shared / "fixtures/allenai-allennlp/test_fixtures/elmo"
@@ -204,31 +202,31 @@ def test_golden_sentences_through_the_users_object(shared: Path) -> None:
                 assert np.abs(out[3 * i + k].top - expected).max() <= 1e-5
 
 
-# ------------------------------------------------------------------------------------ odd input
+# ------------------------------------------------------------------------------------ unusual input
 
 
-def test_nothing_in_nothing_out(elmo: ElmoModel) -> None:
+def test_empty_input_gives_empty_output(elmo: ElmoModel) -> None:
     assert elmo.embed([]) == []
     assert elmo.embed("").layers.shape == (3, 0, 20)
     assert [i.layers.shape for i in elmo.embed([[], [""]])] == [(3, 0, 20), (3, 1, 20)]
     assert list(elmo.stream([])) == []
 
 
-def test_odd_characters_are_tokens_like_any_other(elmo: ElmoModel) -> None:
+def test_unusual_characters_are_valid_tokens(elmo: ElmoModel) -> None:
     odd = ["\x00", "\ud800", "a b", "\u200b", "\U0001f600", "\x7f", "\n"]
     item = elmo.embed([odd])[0]
     assert item.tokens == odd
     assert np.isfinite(item.layers).all()
-    np.testing.assert_allclose(item.layers, layers_by_reference(elmo.bilm, odd), atol=1e-5)
+    np.testing.assert_allclose(item.layers, layers_of_reference(elmo.bilm, odd), atol=1e-5)
 
 
-def test_cut_tokens_are_counted_in_one_warning(elmo: ElmoModel) -> None:
+def test_truncated_tokens_are_counted_in_one_warning(elmo: ElmoModel) -> None:
     with pytest.warns(ElmoWarning, match="Truncated 2 tokens to 48 bytes") as caught:
         elmo.embed([["x" * 49, "ok"], ["\u20ac" * 17]])
     assert len(caught) == 1
 
 
-def test_a_stream_counts_cut_tokens_in_one_warning(
+def test_stream_counts_truncated_tokens_in_one_warning(
     elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(elmo, "window_tokens", 4)
@@ -238,7 +236,7 @@ def test_a_stream_counts_cut_tokens_in_one_warning(
 
 
 @pytest.mark.parametrize("bad", ["one string", b"bytes", None, 3])
-def test_what_is_no_list_of_sentences_is_said(elmo: ElmoModel, bad: object) -> None:
+def test_input_that_is_not_a_list_of_sentences_is_rejected(elmo: ElmoModel, bad: object) -> None:
     with pytest.raises(DataError):
         list(elmo.stream(bad))  # type: ignore[arg-type]
     if not isinstance(bad, str):
@@ -246,13 +244,13 @@ def test_what_is_no_list_of_sentences_is_said(elmo: ElmoModel, bad: object) -> N
             elmo.embed(bad)  # type: ignore[call-overload]
 
 
-def test_rows_and_states_that_make_no_sense_are_refused(elmo: ElmoModel) -> None:
+def test_invalid_rows_and_states_are_rejected(elmo: ElmoModel) -> None:
     for rows, state in ((0, "carry"), (1.5, "carry"), (2, "reset"), (1, None), (1, True)):
         with pytest.raises(ConfigError):
             elmo.embed(["a"], state, rows=rows)  # type: ignore[call-overload]
 
 
-def test_mixes_that_make_no_sense_are_refused(elmo: ElmoModel) -> None:
+def test_invalid_mixes_are_rejected(elmo: ElmoModel) -> None:
     item = elmo.embed("a")
     for s, gamma in (("abc", 1.0), (["a", "b", "c"], 1.0), (1.0, 1.0), ([1, 0, 0], float("nan"))):
         with pytest.raises(ConfigError):
@@ -260,7 +258,7 @@ def test_mixes_that_make_no_sense_are_refused(elmo: ElmoModel) -> None:
 
 
 @pytest.mark.parametrize("state", ["reset", "carry"])
-def test_blocks_that_a_gpu_computes_ahead_give_the_same_vectors(
+def test_prefetched_blocks_give_the_same_vectors(
     elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch, state: Any
 ) -> None:
     texts = TEXTS * 40
@@ -287,26 +285,26 @@ def test_arrays_are_contiguous_and_do_not_overlap(elmo: ElmoModel) -> None:
         np.testing.assert_allclose(item.layers, before, atol=2e-6)
 
 
-def test_half_a_surrogate_pair_can_be_shown(elmo: ElmoModel) -> None:
+def test_repr_handles_lone_surrogates(elmo: ElmoModel) -> None:
     repr(elmo.embed([["\ud800"]])[0]).encode("utf-8")
 
 
 @pytest.mark.parametrize("bad", [[3], [None], [["a", 3]], [b"bytes"]])
-def test_what_is_no_sentence_is_named(elmo: ElmoModel, bad: list) -> None:
+def test_error_identifies_the_invalid_sentence(elmo: ElmoModel, bad: list) -> None:
     with pytest.raises(DataError, match=r"entence 0"):
         elmo.embed(bad)
 
 
-def test_a_sentence_of_10000_tokens_is_read_in_bounded_memory(elmo: ElmoModel) -> None:
+def test_sentence_of_10000_tokens_needs_bounded_memory(elmo: ElmoModel) -> None:
     words = [f"w{i % 50}" for i in range(10_000)]
     item = elmo.embed([words, ["short"]])[0]
     assert item.layers.shape == (3, 10_000, 20)
-    # The forward half of its beginning cannot know how long it is.
+    # The forward states at the beginning cannot depend on the length.
     start = elmo.embed([words[:100]])[0]
     assert np.abs(item.layers[:, :100, :10] - start.layers[:, :, :10]).max() <= 2e-6
 
 
-def test_process_wide_settings_do_not_reach_exact_vectors(elmo: ElmoModel) -> None:
+def test_global_torch_settings_do_not_affect_exact_vectors(elmo: ElmoModel) -> None:
     expected = elmo.embed(TEXTS)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
@@ -332,7 +330,7 @@ def test_word_input_models_use_their_vocabulary() -> None:
     np.testing.assert_allclose(a.layers, expected, atol=1e-5)
 
 
-def test_a_device_that_is_not_there_is_said(tiny_bilm: BiLM) -> None:
+def test_unavailable_device_is_an_error(tiny_bilm: BiLM) -> None:
     with pytest.raises(ConfigError):
         ElmoModel(ModelParts(tiny_bilm), device="cdua")
     if not torch.cuda.is_available():
@@ -340,6 +338,6 @@ def test_a_device_that_is_not_there_is_said(tiny_bilm: BiLM) -> None:
             ElmoModel(ModelParts(tiny_bilm), device="cuda")
 
 
-def test_the_repr_tells_what_it_is(elmo: ElmoModel) -> None:
+def test_repr_describes_the_model(elmo: ElmoModel) -> None:
     assert "3 layers of 20" in repr(elmo)
     assert "[3, 2, 20]: the book" in repr(elmo.embed("the book"))

@@ -1,8 +1,8 @@
-"""Embedding on a GPU: float32 as exact as on the CPU, batches and states in the right order.
+"""Embedding on a GPU: float32 is as accurate as on the CPU; batches and states are in order.
 
 An LSTM amplifies rounding errors from token to token, so two float32 runs cannot be compared with
-a fixed tolerance. Both are compared with a float64 run instead, and the tiny model's recurrent
-weights are halved: then errors die out instead of growing.
+a fixed tolerance. Instead, both are compared with a float64 run, and the recurrent weights of the
+tiny model are halved so that errors decay instead of growing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def make(name: str, device: str, dtype: torch.dtype = torch.float32) -> ElmoMode
 def assert_as_exact_as_cpu(
     name: str, gpu: ElmoModel, run: Callable[[ElmoModel], Sequence[SentenceVectors]]
 ) -> None:
-    """Compare both devices with float64; the GPU may be off by a few times the CPU's error."""
+    """Compare both devices with float64; the GPU error may be a few times the CPU error."""
     exact = run(make(name, "cpu", torch.float64))
 
     def error(model: ElmoModel) -> float:
@@ -54,30 +54,30 @@ def assert_as_exact_as_cpu(
 
 
 @pytest.mark.parametrize("name", ["tiny", "english"])
-def test_many_batches_come_back_in_order(name: str) -> None:
+def test_many_batches_are_returned_in_order(name: str) -> None:
     gpu = make(name, "cuda")
-    gpu.batch_tokens = 200  # many batches, each started before the previous one is fetched
+    gpu.batch_tokens = 200  # many batches, each launched before the previous one is copied back
     text = sentences(120)
     assert_as_exact_as_cpu(name, gpu, lambda model: model.embed(text))
     assert_as_exact_as_cpu(name, gpu, lambda model: list(model.stream(text)))
 
 
 @pytest.mark.parametrize("rows", [1, 4])
-def test_a_carried_state_goes_on(rows: int) -> None:
+def test_state_is_carried_between_calls(rows: int) -> None:
     text = sentences(30)
     assert_as_exact_as_cpu(
         "tiny", make("tiny", "cuda"), lambda model: model.embed(text, "carry", rows=rows)
     )
 
 
-def test_a_cache_that_is_too_small_still_gives_the_right_words() -> None:
+def test_token_cache_that_is_too_small_gives_correct_vectors() -> None:
     gpu = make("tiny", "cuda")
     gpu.cache._capacity = 3
     text = sentences(20)
     assert_as_exact_as_cpu("tiny", gpu, lambda model: model.embed(text))
 
 
-def test_fast_is_near_exact_and_the_language_models_agree() -> None:
+def test_fast_is_close_to_exact_and_scores_agree() -> None:
     cpu = elmokit.load(device="cpu")
     fast = elmokit.load(device="cuda", precision="fast")
     text = ["I read the book yesterday .", "They walked along the bank of the river ."]

@@ -1,4 +1,4 @@
-"""A model in ONNX embeds as the torch model does, and needs no torch for it."""
+"""Models in ONNX give the same vectors as the torch model, without torch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with a warm state, in ONNX."""
+    """Export a model with a warm state to ONNX."""
     path = tmp_path_factory.mktemp("full") / "onnx"
     export(make_parts(full=True), path)
     return path
@@ -59,7 +59,7 @@ def exact() -> ElmoModel:
 
 @pytest.fixture(scope="module")
 def english(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model of the package, in ONNX."""
+    """Export the bundled model to ONNX."""
     path = tmp_path_factory.mktemp("english") / "onnx"
     export(load_parts(), path)
     return path
@@ -68,7 +68,7 @@ def english(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("state", "rows"), [("reset", 1), ("warm", 1), ("carry", 1), ("carry", 2), ("carry", 4)]
 )
-def test_it_embeds_as_torch_does(full: Path, exact: ElmoModel, state: Any, rows: int) -> None:
+def test_vectors_equal_those_of_torch(full: Path, exact: ElmoModel, state: Any, rows: int) -> None:
     model = elmokit.load(full, backend="onnx")
     assert isinstance(model, OnnxModel)
     streamed = list(model.stream(SENTENCES, state, rows=rows))
@@ -82,7 +82,7 @@ def test_it_embeds_as_torch_does(full: Path, exact: ElmoModel, state: Any, rows:
 
 
 @pytest.mark.parametrize("kind", ["words", "no projection", "no clips, no skip, tanh"])
-def test_so_do_other_shapes(kind: str, tmp_path: Path) -> None:
+def test_vectors_of_other_shapes_equal_those_of_torch(kind: str, tmp_path: Path) -> None:
     export(make_parts(kind), tmp_path / "onnx")
     here = elmokit.load(tmp_path / "onnx").embed(SENTENCES)
     there = ElmoModel(make_parts(kind), device="cpu").embed(SENTENCES)
@@ -90,7 +90,7 @@ def test_so_do_other_shapes(kind: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(one.layers, other.layers, atol=TOLERANCE)
 
 
-def test_a_lexicon_goes_along(tmp_path: Path) -> None:
+def test_lexicon_is_exported(tmp_path: Path) -> None:
     from tests.model.test_lexicon import CONFIG, encoder
 
     torch_model = make_parts()
@@ -104,7 +104,7 @@ def test_a_lexicon_goes_along(tmp_path: Path) -> None:
         np.testing.assert_allclose(one.layers, other.layers, atol=TOLERANCE)
 
 
-def test_the_vectors_of_english(english: Path) -> None:
+def test_vectors_of_the_bundled_model_equal_those_of_torch(english: Path) -> None:
     model = elmokit.load(english)
     for golden, found in zip(GOLDEN, model.embed([g["tokens"] for g in GOLDEN]), strict=True):
         half = found.layers.shape[2] // 2
@@ -112,7 +112,7 @@ def test_the_vectors_of_english(english: Path) -> None:
         np.testing.assert_allclose(np.concatenate(first, -1), golden["first"], atol=TOLERANCE)
 
 
-def test_mates_and_order_change_nothing(full: Path) -> None:
+def test_vectors_do_not_depend_on_the_order_or_the_batch(full: Path) -> None:
     model = elmokit.load(full)
     alone = [model.embed([sentence])[0].layers for sentence in SENTENCES]
     model.batch_sentences = 2
@@ -120,7 +120,7 @@ def test_mates_and_order_change_nothing(full: Path) -> None:
         np.testing.assert_allclose(one, other.layers, atol=2e-6)
 
 
-def test_tokens_are_encoded_once(full: Path) -> None:
+def test_repeated_tokens_are_encoded_once(full: Path) -> None:
     model = elmokit.load(full)
     model.embed([["the", "book", "the"]])
     assert (model.cache.misses, len(model.cache)) == (4, 4)  # and the two boundaries
@@ -128,12 +128,12 @@ def test_tokens_are_encoded_once(full: Path) -> None:
     assert (model.cache.misses, model.cache.hits) == (4, 3)
 
 
-def test_a_cut_token_is_told(full: Path) -> None:
+def test_truncated_tokens_are_reported(full: Path) -> None:
     with pytest.warns(ElmoWarning, match="Truncated 1 token to 48 bytes"):
         elmokit.load(full).embed([["x" * 60]])
 
 
-def test_the_folder_tells_what_rounding_costs(tmp_path: Path) -> None:
+def test_int8_accuracy_loss_is_recorded_in_the_directory(tmp_path: Path) -> None:
     told = export(load_parts(TINY_MODEL), tmp_path / "onnx", storage="int8")
     model = elmokit.load(tmp_path / "onnx", precision="fast")
     assert model.precision == "fast"
@@ -156,21 +156,21 @@ def test_the_folder_tells_what_rounding_costs(tmp_path: Path) -> None:
         ({"backend": "torch"}, WeightsError, "is an ONNX model"),
     ],
 )
-def test_what_a_folder_of_onnx_cannot(
+def test_unsupported_operations_are_errors(
     full: Path, how: dict[str, Any], error: type[ElmoError], said: str
 ) -> None:
     with pytest.raises(error, match=said):
         elmokit.load(full, **how)
 
 
-def test_other_folders_are_not_onnx() -> None:
+def test_other_directories_are_not_recognized_as_onnx() -> None:
     with pytest.raises(WeightsError, match=r"elmo convert .*tiny OUT --to onnx"):
         elmokit.load(TINY_MODEL, backend="onnx")
     with pytest.raises(WeightsError, match="elmo convert english OUT --to onnx"):
         elmokit.load(backend="onnx")  # type: ignore[call-overload]
 
 
-def test_there_is_no_head(full: Path, tmp_path: Path) -> None:
+def test_scoring_requires_a_head(full: Path, tmp_path: Path) -> None:
     for what in ("score", "substitutes"):
         with pytest.raises(ConfigError):
             getattr(elmokit.load(full), what)("I [read] it .")
@@ -188,7 +188,7 @@ def test_there_is_no_head(full: Path, tmp_path: Path) -> None:
         ("config.json", b"{}", "'format' should be 'elmokit-onnx'"),
     ],
 )
-def test_damaged_files_are_told(
+def test_damaged_files_are_rejected(
     name: str, content: bytes | None, said: str, full: Path, tmp_path: Path
 ) -> None:
     for file in full.iterdir():
@@ -198,14 +198,14 @@ def test_damaged_files_are_told(
         elmokit.load(tmp_path)
 
 
-def test_a_graph_of_another_size_is_told(full: Path, tmp_path: Path) -> None:
+def test_graphs_with_other_sizes_are_rejected(full: Path, tmp_path: Path) -> None:
     export(make_parts("no clips, no skip, tanh"), tmp_path / "onnx")
     (tmp_path / "onnx" / "bilm.onnx").write_bytes((full / "bilm.onnx").read_bytes())
     with pytest.raises(WeightsError):
         elmokit.load(tmp_path / "onnx")
 
 
-def test_only_a_model_in_onnx_is_replaced(full: Path, tmp_path: Path) -> None:
+def test_only_onnx_models_are_overwritten(full: Path, tmp_path: Path) -> None:
     save(make_parts(), tmp_path / "ours")
     with pytest.raises(OutputError):
         export(make_parts(), tmp_path / "ours", overwrite=True)
@@ -217,7 +217,7 @@ def test_only_a_model_in_onnx_is_replaced(full: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------- commands
 
 
-def test_the_commands(tmp_path: Path) -> None:
+def test_commands_support_onnx_models(tmp_path: Path) -> None:
     save(make_parts(full=True), tmp_path / "ours")
     run = CliRunner().invoke
     out = tmp_path / "onnx"
@@ -291,7 +291,7 @@ def golden_file() -> Path:
     return Path(__file__).with_name("english_golden.json")
 
 
-def test_it_embeds_where_nothing_but_numpy_and_the_runtime_may_be_imported(english: Path) -> None:
+def test_embedding_imports_only_numpy_and_onnxruntime(english: Path) -> None:
     command = [sys.executable, "-c", FORBID + PROGRAM, str(english), str(golden_file())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -318,7 +318,7 @@ def test_commands_without_torch(full: Path, arguments: list[str], code: int, sai
     assert said in done.stdout + done.stderr
 
 
-def test_writing_onnx_without_its_package_says_what_to_install(
+def test_export_without_the_onnx_package_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in [n for n in sys.modules if n.startswith("elmokit.convert.onnx")]:
@@ -329,7 +329,7 @@ def test_writing_onnx_without_its_package_says_what_to_install(
 
 
 @pytest.mark.slow
-def test_it_embeds_in_an_environment_without_torch(english: Path, tmp_path: Path) -> None:
+def test_embedding_in_an_environment_without_torch(english: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
     python = tmp_path / "env" / "bin" / "python"
     install = [python, "-m", "pip", "install", "-q"]

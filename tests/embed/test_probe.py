@@ -18,7 +18,7 @@ def test_float32_is_always_safe() -> None:
     assert "relative error" in found.note
 
 
-def test_a_process_that_dies_is_reported_and_does_not_take_us_along(
+def test_crash_in_a_child_process_is_reported_and_does_not_affect_the_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(probe, "_PROGRAM", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
@@ -27,13 +27,13 @@ def test_a_process_that_dies_is_reported_and_does_not_take_us_along(
     assert "signal 4" in found.note
 
 
-def test_a_wrong_result_is_not_called_safe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incorrect_results_are_not_reported_as_safe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "_PROGRAM", "print(0.7)")
     assert not probe_cpu("int8").works
 
 
 @pytest.mark.slow
-def test_the_doctor_reports_every_kind_without_dying(tmp_path: Path) -> None:
+def test_doctor_reports_every_precision_without_crashing(tmp_path: Path) -> None:
     program = "from elmokit.cli.main import run; run()"
     done = subprocess.run(
         [sys.executable, "-c", program, "doctor", "--json"],

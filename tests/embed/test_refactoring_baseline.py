@@ -1,6 +1,6 @@
-"""The bundled model computes what it computed before the refactoring.
+"""The bundled model gives the same results as before the refactoring.
 
-The stored numbers come from `recipes/refactoring_baseline.py`, whose `--check` compares much more.
+The stored figures come from `recipes/refactoring_baseline.py`, whose `--check` compares much more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 import elmokit
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "refactoring_baseline.py"
-# Another CPU adds in another order; the recipe compares on the machine that wrote the file.
+# Other CPUs sum in another order; use the recipe for an exact comparison on the same machine.
 TOLERANCE = 2e-5
 
 

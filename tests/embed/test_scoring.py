@@ -1,4 +1,4 @@
-"""Scores against the slow way: one sentence, one token, one probability at a time, in float64."""
+"""Scores equal those of a slow implementation: one probability at a time, in float64."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from elmokit.text.vocab import Vocabulary
 from tests.conftest import TINY, random_bilm
 from tests.sources.models import make_parts as other_parts
 
-# Not specials first, as in the vocabularies of bilm-tf: places must be looked up.
+# Specials do not come first, as in the vocabularies of bilm-tf, so indices must be looked up.
 WORDS = ("the", "</S>", "<S>", "<UNK>", "book", "I", "read", ".", "a", "letter", "dog")
 SENTENCES = [
     ["I", "read", "the", "book", "."],
     ["the", "unheard", "dog"],
     [],
     ["a"],
-    ["I", "<S>", "</S>", "read"],  # written like boundaries, and not boundaries
+    ["I", "<S>", "</S>", "read"],  # words that look like sentence boundaries
     ["dog"] * 30,
 ]
 
@@ -55,8 +55,8 @@ def exact_elmo() -> ElmoModel:
     return ElmoModel(make_parts(double=True), device="cpu")
 
 
-def slowly(elmo: ElmoModel, words: list[str], direction: int, state: str) -> list[float]:
-    """log p of `w1 .. wn </S>` or of `wn .. w1 <S>`."""
+def slow_scores(elmo: ElmoModel, words: list[str], direction: int, state: str) -> list[float]:
+    """Return log p of `w1 .. wn </S>` or of `wn .. w1 <S>`."""
     assert elmo.head is not None
     stack = (elmo.bilm.forward_lm, elmo.bilm.backward_lm)[direction]
     words = ["<UNK>" if word in ("<S>", "</S>", "<UNK>") else word for word in words]
@@ -77,11 +77,11 @@ def slowly(elmo: ElmoModel, words: list[str], direction: int, state: str) -> lis
 
 
 @pytest.mark.parametrize("state", ["reset", "warm"])
-def test_scores_are_what_the_slow_way_gives(exact_elmo: ElmoModel, state: str) -> None:
+def test_scores_equal_the_slow_implementation(exact_elmo: ElmoModel, state: str) -> None:
     with torch.no_grad():
         for words, score in zip(SENTENCES, exact_elmo.score(SENTENCES, state), strict=True):
-            ahead = slowly(exact_elmo, words, 0, state)
-            back = slowly(exact_elmo, words, 1, state)
+            ahead = slow_scores(exact_elmo, words, 0, state)
+            back = slow_scores(exact_elmo, words, 1, state)
             assert [*score.forward, score.end] == pytest.approx(ahead, abs=1e-9)
             assert [*score.backward[::-1], score.begin] == pytest.approx(back, abs=1e-9)
             assert score.tokens == tuple(words)
@@ -91,7 +91,7 @@ def test_scores_are_what_the_slow_way_gives(exact_elmo: ElmoModel, state: str) -
             assert score.state == state
 
 
-def test_unknown_words_are_named_and_left_out_of_the_known_perplexity(elmo: ElmoModel) -> None:
+def test_unknown_words_are_listed_and_excluded_from_the_known_perplexity(elmo: ElmoModel) -> None:
     scores = elmo.score(SENTENCES)
     assert [sum(score.unknown) for score in scores] == [0, 1, 0, 0, 2, 0]
     assert scores[0].known_perplexity == pytest.approx(scores[0].perplexity)
@@ -101,7 +101,7 @@ def test_unknown_words_are_named_and_left_out_of_the_known_perplexity(elmo: Elmo
     assert one.known_perplexity == pytest.approx(math.exp(-np.mean(known)))
 
 
-def test_a_score_does_not_depend_on_the_batch(exact_elmo: ElmoModel) -> None:
+def test_scores_do_not_depend_on_the_batch(exact_elmo: ElmoModel) -> None:
     together = exact_elmo.score(SENTENCES)
     for words, score in zip(SENTENCES, together, strict=True):
         alone = exact_elmo.score([words])[0]
@@ -113,13 +113,13 @@ def test_a_score_does_not_depend_on_the_batch(exact_elmo: ElmoModel) -> None:
         assert before.backward == pytest.approx(after.backward, abs=1e-11)
 
 
-def test_a_string_is_tokenized_and_gives_one_score(elmo: ElmoModel) -> None:
+def test_string_is_tokenized_and_gives_one_score(elmo: ElmoModel) -> None:
     assert elmo.score("I read the book.") == elmo.score([SENTENCES[0]])[0]
     assert elmo.score(["I read the book.", "a"])[0].tokens == tuple(SENTENCES[0])
     assert elmo.score([]) == []
 
 
-def test_the_table_names_tokens_and_the_repr_the_perplexity(elmo: ElmoModel) -> None:
+def test_table_lists_tokens_and_repr_shows_the_perplexity(elmo: ElmoModel) -> None:
     score = elmo.score("the unheard dog")
     lines = str(score).splitlines()
     assert [line.split()[0] for line in lines] == [
@@ -135,14 +135,14 @@ def test_the_table_names_tokens_and_the_repr_the_perplexity(elmo: ElmoModel) -> 
     assert f"perplexity {score.perplexity:.2f}" in repr(score)
 
 
-def test_a_model_without_a_head_says_what_to_do() -> None:
+def test_error_for_a_model_without_a_head_says_what_to_do() -> None:
     elmo = ElmoModel(make_parts(head=False), device="cpu")
     for ask in (lambda: elmo.score("a"), lambda: elmo.substitutes("a [dog]")):
         with pytest.raises(ConfigError, match=r"published weights.*elmo finetune"):
             ask()
 
 
-def test_bad_input_is_named(elmo: ElmoModel) -> None:
+def test_invalid_input_is_identified(elmo: ElmoModel) -> None:
     with pytest.raises(ConfigError, match=r"'carry'.*scored independently"):
         elmo.score("a", "carry")
     with pytest.raises(DataError, match="Token 1 of sentence 0 is a int"):
@@ -152,13 +152,13 @@ def test_bad_input_is_named(elmo: ElmoModel) -> None:
         elmo.score("a", "warm")
 
 
-def test_scoring_is_bounded_in_memory(elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scoring_needs_bounded_memory(elmo: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = elmo.score([SENTENCES[5]])[0]
     monkeypatch.setattr("elmokit.model.softmax._BLOCK", (3, 2))
     assert elmo.score([SENTENCES[5]])[0].forward == pytest.approx(expected.forward, abs=1e-5)
 
 
-def test_a_word_input_model_can_be_scored() -> None:
+def test_word_input_models_can_score() -> None:
     elmo = ElmoModel(other_parts("words", full=True), device="cpu")
     score = elmo.score([["the", "book", "unheard"]])[0]
     assert score.unknown == (False, False, True)

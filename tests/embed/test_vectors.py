@@ -1,4 +1,4 @@
-"""Vectors of sentences in one array."""
+"""Padding the vectors of sentences to one array."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tiny(tiny_bilm: BiLM) -> ElmoModel:
     return ElmoModel(ModelParts(tiny_bilm), device="cpu")
 
 
-def test_a_batch_holds_each_sentence_and_zeros_behind_it(tiny: ElmoModel) -> None:
+def test_batch_contains_each_sentence_padded_with_zeros(tiny: ElmoModel) -> None:
     out = tiny.embed(SENTENCES)
     batch, mask = padded([s.average for s in out])
     assert batch.shape == (4, 3, tiny.config.output_dim)
@@ -30,7 +30,7 @@ def test_a_batch_holds_each_sentence_and_zeros_behind_it(tiny: ElmoModel) -> Non
         assert not row[~kept].any()
 
 
-def test_all_layers_keep_their_axis_before_the_tokens(tiny: ElmoModel) -> None:
+def test_all_layers_have_their_axis_before_the_tokens(tiny: ElmoModel) -> None:
     out = tiny.embed(SENTENCES)
     batch, mask = padded([s.layers for s in out])
     assert batch.shape == (4, tiny.config.n_layers, 3, tiny.config.output_dim)
@@ -38,12 +38,12 @@ def test_all_layers_keep_their_axis_before_the_tokens(tiny: ElmoModel) -> None:
     assert not batch.swapaxes(1, 2)[~mask].any()
 
 
-def test_no_sentences_are_no_batch() -> None:
+def test_no_sentences_give_an_empty_batch() -> None:
     with pytest.raises(DataError):
         padded([])
 
 
-def test_sentences_without_tokens_are_a_batch_without_tokens(tiny: ElmoModel) -> None:
+def test_sentences_without_tokens_give_a_batch_without_tokens(tiny: ElmoModel) -> None:
     batch, mask = padded([s.top for s in tiny.embed([[], []])])
     assert batch.shape == (2, 0, tiny.config.output_dim)
     assert mask.shape == (2, 0)
