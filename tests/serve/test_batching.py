@@ -1,4 +1,4 @@
-"""The queue by itself: what goes into a batch, who waits for whom, and what is rejected."""
+"""The batching queue on its own: composition of batches, fairness, and rejected requests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from elmokit.serve.errors import RequestRejected
 from elmokit.serve.metrics import Metrics
 
 
-class Machine:
-    """A work that notes its batches, and waits until it may begin."""
+class Worker:
+    """A worker that records its batches and waits until it may start."""
 
     def __init__(self, budget: int = 100, max_items: int = 128) -> None:
         self.batches: list[list[str]] = []
@@ -43,7 +43,7 @@ def new_batcher(queue: int = 100, timeout: float = 60.0) -> Batcher:
 
 
 def play(
-    machine: Machine, jobs: list[tuple[list[tuple[str, int]], list[int]]], **options: Any
+    machine: Worker, jobs: list[tuple[list[tuple[str, int]], list[int]]], **options: Any
 ) -> list[Any]:
     """Put all jobs into the queue before any of them is computed."""
 
@@ -52,7 +52,7 @@ def play(
         start = asyncio.ensure_future(batcher.submit(machine.work, *items("x", 1)))
         await asyncio.to_thread(machine.entered.wait, 60)
         asked = [asyncio.ensure_future(batcher.submit(machine.work, *job)) for job in jobs]
-        await asyncio.sleep(0)  # each of them runs until it waits
+        await asyncio.sleep(0)  # each job runs until it waits
         machine.may.set()
         results = await asyncio.gather(*asked, return_exceptions=True)
         await start
@@ -62,46 +62,46 @@ def play(
     return asyncio.run(main())
 
 
-def test_small_requests_go_before_the_rest_of_a_large_one() -> None:
-    machine = Machine(budget=40)
+def test_small_requests_run_before_the_rest_of_a_large_one() -> None:
+    machine = Worker(budget=40)
     found = play(machine, [items("large", *[20] * 4), items("a", 10), items("b", 10)])
     assert machine.batches[1:] == [["a0", "b0", "large0"], ["large1", "large2"], ["large3"]]
     assert found[0] == ["LARGE0", "LARGE1", "LARGE2", "LARGE3"]
     assert found[1:] == [["A0"], ["B0"]]
 
 
-def test_long_sentences_do_not_run_with_short_ones() -> None:
-    machine = Machine(budget=10_000)
+def test_sentences_are_batched_by_length() -> None:
+    machine = Worker(budget=10_000)
     machine.work.measured(10**6, 1.0)
     play(machine, [items("a", 20), items("long", 600), items("b", 100), items("longer", 1000)])
     assert machine.batches[1:] == [["a0", "b0"], ["long0", "longer0"]]
 
 
-def test_a_batch_has_so_many_items_at_most() -> None:
-    machine = Machine(max_items=2)
+def test_batch_size_is_limited() -> None:
+    machine = Worker(max_items=2)
     play(machine, [items("a", 1), items("b", 1), items("c", 1)])
     assert [len(batch) for batch in machine.batches] == [1, 2, 1]
 
 
-def test_the_queue_is_bounded() -> None:
-    found = play(Machine(), [items("a", 1), items("b", 1), items("c", 1)], queue=2)
+def test_queue_size_is_limited() -> None:
+    found = play(Worker(), [items("a", 1), items("b", 1), items("c", 1)], queue=2)
     assert isinstance(found[2], RequestRejected)
     assert found[2].status == 429
 
 
-def test_what_cannot_be_answered_in_time_is_rejected_at_once() -> None:
-    """By the measured speed: here a second per token, of which half of the timeout may wait."""
-    machine = Machine()
+def test_requests_that_cannot_finish_in_time_are_rejected_immediately() -> None:
+    """At the measured speed (here one second per token), the queue may fill half of the timeout."""
+    machine = Worker()
     machine.work.measured(10**6, 1e6)
     found = play(machine, [items("a", 20), items("b", 20), items("c", 5)], timeout=60.0)
     assert [isinstance(one, RequestRejected) for one in found] == [False, True, False]
     assert found[1].status == 429
-    # 20 that wait, 1 that runs and 20 more are 11 more than may wait.
+    # 20 waiting, 1 running and 20 new ones are 11 more than may wait.
     assert 8 <= int(found[1].headers["Retry-After"]) <= 12
 
 
 class Clock:
-    """Time that passes when the test says so, in place of the module `time`."""
+    """A clock that the test advances, in place of the module `time`."""
 
     now = 0.0
 
@@ -111,12 +111,12 @@ class Clock:
     perf_counter = monotonic
 
 
-def test_under_overload_nobody_times_out_and_small_requests_are_quick(
+def test_small_requests_are_fast_and_nothing_times_out_under_overload(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """200 clients that ask again when they have an answer, a tenth of them for 2,000 tokens.
+    """Simulate 200 clients in a closed loop, a tenth of which send 2,000 tokens per request.
 
-    With one share of the machine per request, as before, the large ones starve.
+    If each request got the same share of the machine, as in earlier versions, large ones starve.
     """
     clock = Clock()
     monkeypatch.setattr(batching, "time", clock)
@@ -125,7 +125,8 @@ def test_under_overload_nobody_times_out_and_small_requests_are_quick(
     batcher = Batcher(256, 60.0, Metrics())
     accepted: dict[str, list[float]] = {"small": [], "large": []}
     rejected = 0
-    wakes = [(0.01 * n, n < 20) for n in range(200)]  # when a client asks, and for how much
+    # Time and size of the next request of each client.
+    wakes = [(0.01 * n, n < 20) for n in range(200)]
     waiting: dict[Job, bool] = {}
     while clock.now < 600:
         for wake in [wake for wake in wakes if wake[0] <= clock.now]:
@@ -154,8 +155,8 @@ def test_under_overload_nobody_times_out_and_small_requests_are_quick(
     assert len(accepted["large"]) > 100
 
 
-def test_one_bad_item_fails_its_own_request() -> None:
-    machine = Machine()
+def test_invalid_item_fails_only_its_own_request() -> None:
+    machine = Worker()
     inner: Callable[[list[Any]], list[Any]] = machine.run
 
     def run(given: list[Any]) -> list[Any]:
@@ -170,8 +171,8 @@ def test_one_bad_item_fails_its_own_request() -> None:
     assert found[2] == ["C0"]
 
 
-def test_what_nobody_waits_for_is_not_computed() -> None:
-    machine = Machine()
+def test_cancelled_requests_are_not_computed() -> None:
+    machine = Worker()
 
     async def main() -> None:
         batcher = new_batcher()
@@ -192,5 +193,5 @@ def test_what_nobody_waits_for_is_not_computed() -> None:
     assert machine.batches == [["x0"]]
 
 
-def test_no_items_are_no_work() -> None:
-    assert asyncio.run(new_batcher().submit(Machine().work, [], [])) == []
+def test_empty_requests_are_not_queued() -> None:
+    assert asyncio.run(new_batcher().submit(Worker().work, [], [])) == []

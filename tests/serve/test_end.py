@@ -1,4 +1,4 @@
-"""How the service ends, and what cannot be served."""
+"""Shutdown of the service, and objects that cannot be served."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def listens(http: httpx.Client) -> bool:
     return True
 
 
-def test_the_end_finishes_what_was_taken() -> None:
+def test_shutdown_finishes_accepted_requests() -> None:
     with ThreadPoolExecutor(4) as threads, running(ALONE) as server, client(server) as http:
         gate = Gate(server.service.hosted.models["tiny"])
         asked = [threads.submit(embed, http, "a")]
@@ -58,7 +58,7 @@ def test_the_end_finishes_what_was_taken() -> None:
         assert [one.result().status_code for one in asked] == [200, 200]
 
 
-def test_what_is_refused_while_it_loads_and_stops() -> None:
+def test_requests_are_rejected_during_startup_and_shutdown() -> None:
     with running(ALONE) as server, client(server) as http:
         hosted, server.service._hosted = server.service._hosted, None
         found = embed(http)
@@ -81,7 +81,7 @@ def test_what_is_refused_while_it_loads_and_stops() -> None:
         pytest.param(signal.SIGINT, 130, marks=[pytest.mark.slow, pytest.mark.ci]),
     ],
 )
-def test_a_signal_ends_the_command_after_pending_requests(
+def test_command_exits_after_pending_requests_on_a_signal(
     number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELMO_SERVE_TOKEN", "of the environment")
@@ -105,15 +105,15 @@ def test_a_signal_ends_the_command_after_pending_requests(
         assert "Traceback" not in child.stderr
 
 
-def test_an_empty_token_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before, the service ran without asking for one."""
+def test_empty_token_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In earlier versions, the service then ran without authentication."""
     monkeypatch.setenv("ELMO_SERVE_TOKEN", "")
     result = CliRunner().invoke(app, ["serve", "--port", "0"])
     assert result.exit_code == 2
     assert "ELMO_SERVE_TOKEN" in result.output
 
 
-def test_what_cannot_be_served_is_said(tmp_path: Path, full_model: Path) -> None:
+def test_objects_that_cannot_be_served_are_reported(tmp_path: Path, full_model: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -133,13 +133,13 @@ def test_what_cannot_be_served_is_said(tmp_path: Path, full_model: Path) -> None
         named(["a=1", "a=2"], "model")
 
 
-def test_an_index_of_another_model_is_refused(served: Settings, full_model: Path) -> None:
+def test_index_of_another_model_is_rejected(served: Settings, full_model: Path) -> None:
     settings = replace(served, models={"full": str(full_model)}, tasks={})
     with pytest.raises(ConfigError, match="with a model that is not served"):
         Server(settings).run()
 
 
-def test_without_the_extra_it_says_what_to_install() -> None:
+def test_missing_extra_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['uvicorn'] = None\n"
         "from elmokit.cli.main import run; sys.argv = ['elmo', 'serve']; run()"

@@ -1,6 +1,6 @@
-"""The service against its own OpenAPI schema: schemathesis sends what it allows and what not.
+"""Test the service against its own OpenAPI schema with valid and invalid requests (schemathesis).
 
-Slow: it fetches schemathesis, if it is not there, and sends thousands of requests.
+Slow: installs schemathesis if necessary, and sends thousands of requests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONSTRAINTS = Path(__file__).resolve().parents[2] / "constraints.txt"
 
 @pytest.fixture(scope="module")
 def schemathesis(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment in which `python -m schemathesis.cli` is there."""
+    """Return a Python environment in which `python -m schemathesis.cli` works."""
     if importlib.util.find_spec("schemathesis") is not None:
         return dict(os.environ)
     folder = tmp_path_factory.mktemp("schemathesis")
@@ -33,7 +33,7 @@ def schemathesis(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_the_service_keeps_to_its_schema(
+def test_service_conforms_to_its_schema(
     schemathesis: dict[str, str], served: Settings, full_model: Path, tmp_path: Path
 ) -> None:
     settings = replace(
@@ -46,7 +46,8 @@ def test_the_service_keeps_to_its_schema(
             [
                 *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json"),
                 *("--max-examples", "100", "--seed", "1", "--request-timeout", "30"),
-                # What a schema cannot say, such as a layer that a model does not have, is a 422.
+                # Constraints that a schema cannot express, such as valid layers of a model, give a
+                # 422.
                 *("--exclude-checks", "positive_data_acceptance"),
             ],
             capture_output=True,

@@ -1,4 +1,4 @@
-"""What is refused: wrong and large requests, who has no token, what is not the page."""
+"""Rejected requests: invalid, too large, without a token, or from another origin."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.serve.conftest import (
     running,
 )
 
-# --------------------------------------------------------------------------------- requests, limits
+# ------------------------------------------------------------------------------ requests and limits
 
 
-def test_wrong_requests_are_told_what_is_wrong(http: httpx.Client) -> None:
+def test_errors_describe_what_is_wrong_with_the_request(http: httpx.Client) -> None:
     def post(body: bytes, kind: str = "application/json") -> httpx.Response:
         return http.post("/v1/embed", content=body, headers={"Content-Type": kind})
 
@@ -47,11 +47,11 @@ def test_wrong_requests_are_told_what_is_wrong(http: httpx.Client) -> None:
     assert error(embed(http, layer=[]), 422)["param"].startswith("layer")
     assert "3 finite weights" in error(embed(http, layer="mix", mix=[1.0]), 422)["message"]
     assert "unless layer is 'mix'" in error(embed(http, mix=[1, 0, 0]), 422)["message"]
-    # Before, vectors that overflow were null with status 200.
+    # In earlier versions, vectors that overflowed were null with status 200.
     assert error(embed(http, layer="mix", gamma=1e38), 422)["param"].startswith("gamma")
     assert error(embed(http, layer="mix", mix=[1e38, 1e38, 1e38]), 422)["param"].startswith("mix")
     body = b'{"sentences": ["a"], "layer": "mix", "mix": [NaN, 1, 1]}'
-    assert error(post(body), 400)  # NaN is not JSON
+    assert error(post(body), 400)  # NaN is not valid JSON
     assert "Did you mean 'tiny'?" in error(embed(http, model="tinny"), 404)["message"]
     assert error(http.get("/v1/embed"), 405)
     assert error(http.get("/v1/nothing"), 404)
@@ -61,7 +61,7 @@ def test_wrong_requests_are_told_what_is_wrong(http: httpx.Client) -> None:
     assert embed(http).status_code == 200
 
 
-def test_limits_are_named(http: httpx.Client) -> None:
+def test_limits_are_reported(http: httpx.Client) -> None:
     found = error(embed(http, "x" * 30_000), 413)
     assert found["limit"] == {"name": "max_body", "value": 20_000, "found": 30_018}
     found = error(embed(http, ["a"] * 300, ["b"] * 301), 422)
@@ -71,26 +71,26 @@ def test_limits_are_named(http: httpx.Client) -> None:
     assert embed(http, ["a"] * 600).status_code == 200
 
 
-def test_a_body_that_never_says_its_length_is_cut_off(http: httpx.Client) -> None:
-    def pieces() -> Iterator[bytes]:
+def test_body_of_unknown_length_is_limited(http: httpx.Client) -> None:
+    def chunks() -> Iterator[bytes]:
         yield b'{"sentences": ["'
         for _ in range(100):
             yield b"x" * 1000
 
-    answer = http.post("/v1/embed", content=pieces(), headers={"Content-Type": "application/json"})
+    answer = http.post("/v1/embed", content=chunks(), headers={"Content-Type": "application/json"})
     assert error(answer, 413)["limit"]["name"] == "max_body"
     assert embed(http).status_code == 200
 
 
-def test_ten_megabytes_in_a_token(http: httpx.Client) -> None:
+def test_token_of_ten_megabytes_is_rejected(http: httpx.Client) -> None:
     answer = http.post("/v1/embed", json={"sentences": [["x" * 10_000_000]]})
     assert error(answer, 413)["limit"]["found"] > 10_000_000
 
 
-# -------------------------------------------------------------------------------------- who may ask
+# ------------------------------------------------------------------------------------------- access
 
 
-def test_a_bearer_token_guards_the_api() -> None:
+def test_api_requires_the_bearer_token() -> None:
     with running(replace(ALONE, token="secret")) as server, client(server) as http:
         found = embed(http)
         assert error(found, 401)
@@ -109,8 +109,8 @@ def test_a_bearer_token_guards_the_api() -> None:
         assert http.get("/readyz").status_code == 200
 
 
-def test_foreign_host_names_are_rejected(http: httpx.Client) -> None:
-    """A page could let its own name resolve to this address (DNS rebinding) and read answers."""
+def test_unknown_host_names_are_rejected(http: httpx.Client) -> None:
+    """Prevents DNS rebinding, in which a page resolves its own host name to this address."""
 
     def status(host: str, at: httpx.Client = http, path: str = "/v1/models") -> int:
         return at.get(path, headers={"Host": host}).status_code
@@ -128,11 +128,11 @@ def test_foreign_host_names_are_rejected(http: httpx.Client) -> None:
         assert status("evil.example", at) == 400
     with running(replace(ALONE, allowed_hosts=("*",))) as server, client(server) as at:
         answer = at.get("/v1/models/", headers={"Host": "evil.example"})
-        assert answer.status_code == 404  # no redirect that would repeat the name
+        assert answer.status_code == 404  # no redirect, which would contain the name
         assert "evil" not in answer.text
 
 
-def test_cors_is_off_unless_asked_for(http: httpx.Client) -> None:
+def test_cors_is_off_by_default(http: httpx.Client) -> None:
     origin = {"Origin": "https://example.org"}
     assert "access-control-allow-origin" not in http.get("/v1/models", headers=origin).headers
     asks = {**origin, "Access-Control-Request-Method": "POST"}
@@ -145,9 +145,7 @@ def test_cors_is_off_unless_asked_for(http: httpx.Client) -> None:
         assert other.options("/v1/embed", headers=asks).status_code == 400
 
 
-def test_the_page_comes_from_its_folder_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_serves_only_its_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     static = tmp_path / "static"
     (static / "more").mkdir(parents=True)
     (static / "index.html").write_text("<p>page</p>")

@@ -1,4 +1,4 @@
-"""Bodies within the size limit that would cost far more than their size."""
+"""Bodies within the size limit that would be disproportionately expensive to process."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def large() -> Iterator[httpx.Client]:
-    """A service with the default limits."""
+    """Run a service with the default limits."""
     with running(ALONE) as server, client(server) as http:
         yield http
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_an_invalid_body_is_rejected_at_its_first_error(large: httpx.Client, name: str) -> None:
-    """Before, collecting the errors blocked the event loop, /healthz included, for 22 to 33 s."""
+def test_invalid_body_is_rejected_at_its_first_error(large: httpx.Client, name: str) -> None:
+    """Collecting all errors once blocked the event loop, including /healthz, for 22 to 33 s."""
     path, body = WRONG[name]
     content = orjson.dumps(body)
     assert 1_500_000 < len(content) < 2**21
@@ -50,14 +50,14 @@ def test_an_invalid_body_is_rejected_at_its_first_error(large: httpx.Client, nam
     assert seconds < 3
 
 
-def test_repeated_layers_are_rejected(large: httpx.Client) -> None:
-    """Before, [0] * 400 with 4,096 tokens made an answer of ten gigabytes."""
+def test_duplicate_layers_are_rejected(large: httpx.Client) -> None:
+    """Once, [0] * 400 with 4,096 tokens gave a response of ten gigabytes."""
     for path in ("/v1/embed", "/v1/similarity", "/v1/project"):
         body = {"sentences": ["[a]"], "layer": [0] * 400}
         assert error(large.post(path, json=body), 422)["param"].startswith("layer")
 
 
-def test_the_size_of_an_answer_is_bounded_before_it_is_computed() -> None:
+def test_response_size_is_limited_before_computing() -> None:
     with (
         running(replace(ALONE, limits=Limits(values=1000))) as server,
         client(server) as http,

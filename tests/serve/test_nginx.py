@@ -1,4 +1,4 @@
-"""The configuration for nginx in the documentation, run before a real service."""
+"""The nginx configuration from the documentation, in front of a real service."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ pytestmark = [
 
 @contextmanager
 def proxied(root: Path, service: str) -> Iterator[str]:
-    """Run the example in front of a service, with paths and ports of the test's own."""
+    """Run the documented example in front of a service, with paths and ports of the test."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -64,7 +64,7 @@ def proxied(root: Path, service: str) -> Iterator[str]:
         assert old in text
         text = text.replace(old, new)
     (root / "elmo.conf").write_text(text)
-    # Workers of root's nginx would be another user, who cannot enter this directory.
+    # If nginx runs as root, its workers run as another user, who cannot access this directory.
     user = "user root;" if os.geteuid() == 0 else ""
     (root / "nginx.conf").write_text(MAIN.format(root=root, user=user))
     command = ["nginx", "-p", root, "-c", root / "nginx.conf", "-e", root / "error.log"]
@@ -83,7 +83,7 @@ def _listens(port: int) -> bool:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_the_example_serves(tmp_path: Path) -> None:
+def test_documented_nginx_configuration_works(tmp_path: Path) -> None:
     with (
         running(ALONE) as server,
         proxied(tmp_path, server.url) as url,

@@ -23,10 +23,10 @@ pytestmark = pytest.mark.slow
 READ = "I read the book yesterday.\nCan you read the letter now?"
 
 
-# ------------------------------------------------------------------------------------- the panels
+# --------------------------------------------------------------------------------------- the panels
 
 
-def test_start_shows_one_word_with_many_vectors(visit: Visit) -> None:
+def test_start_panel_shows_one_word_with_several_vectors(visit: Visit) -> None:
     page = visit.open("")
     rows = page.locator("#start-pairs tbody tr")
     assert numbers(rows.nth(0).inner_text()) == [1.0, 1.0]
@@ -47,7 +47,7 @@ def test_start_shows_one_word_with_many_vectors(visit: Visit) -> None:
     assert page.get_by_role("radio", name="play").get_attribute("aria-checked") == "true"
 
 
-def test_sentences_by_hand(visit: Visit) -> None:
+def test_sentence_similarity_with_manual_input(visit: Visit) -> None:
     page = visit.open("#sentences")
     textbox(page, "Your sentences").fill("The bank lent us money.\nWe sat on the bank.")
     page.wait_for_selector(".chip:has-text('lent')")
@@ -57,14 +57,14 @@ def test_sentences_by_hand(visit: Visit) -> None:
     assert banks.nth(1).get_attribute("aria-checked") == "true"
     top = numbers(banks.nth(0).inner_text())[0]
     assert top < 0.95
-    # Layer 0 knows no context: there both are one vector.
+    # Layer 0 has no context: both tokens have the same vector there.
     page.locator("#sentences-layers-range").press("Home")
     assert "cosine 1.00" in str(banks.nth(0).get_attribute("aria-label"))
     assert "characters only" in visit.text("#sentences-layers")
     path = numbers(visit.text("#sentences-finding"))[:3]
     assert path[0] == 1
     assert path[2] == pytest.approx(top, abs=0.006)
-    # The table has a column for every layer; the heat map a cell for every pair.
+    # The table has a column for each layer; the heat map has a cell for each pair.
     head = page.locator("#sentences-table thead").inner_text().split()[1:]
     assert [head[i : i + 2] for i in (0, 2, 4)] == [["layer", str(i)] for i in range(3)]
     assert page.locator("#sentences-table tbody tr").count() == 8
@@ -76,7 +76,7 @@ def test_sentences_by_hand(visit: Visit) -> None:
     assert numbers(diagonal.inner_text()) == [1.0]
 
 
-def test_a_mix_by_hand_is_in_the_link(visit: Visit) -> None:
+def test_custom_mix_is_stored_in_the_link(visit: Visit) -> None:
     page = visit.open("#sentences")
     page.get_by_role("radio", name="Custom mix").click()
     chip = page.locator(".chip", has_text="yesterday")
@@ -87,7 +87,7 @@ def test_a_mix_by_hand_is_in_the_link(visit: Visit) -> None:
     mixed = numbers(chip.inner_text())
     assert mixed != average
     column = page.locator("#sentences-table tbody tr").nth(0).locator("td")
-    assert column.last.inner_text() == column.nth(2).inner_text()  # nothing but layer 2 is in it
+    assert column.last.inner_text() == column.nth(2).inner_text()  # only layer 2 has weight
     length = numbers(visit.text("#sentences-layers .mix-note"))[0]
     page.locator("#sentences-layers-gamma").press("End")
     longer = numbers(visit.text("#sentences-layers .mix-note"))[0]
@@ -101,7 +101,7 @@ def test_a_mix_by_hand_is_in_the_link(visit: Visit) -> None:
     assert "All weights are 0" in visit.text("#sentences-layers")
 
 
-def test_back_and_forward(desk: Visit) -> None:
+def test_browser_history(desk: Visit) -> None:
     page = desk.open("#sentences")
     page.get_by_role("button", name="play", exact=True).click()
     desk.ready()
@@ -111,7 +111,7 @@ def test_back_and_forward(desk: Visit) -> None:
     chosen = page.locator('.chip[aria-checked="true"] .word')
     slider = page.locator("#sentences-layers-range")
     assert (chosen.inner_text(), slider.input_value()) == ("garden", "0")
-    page.go_back()  # the slider: one step, however long it was drawn
+    page.go_back()  # one history entry for the slider, however long it is dragged
     assert (chosen.inner_text(), slider.input_value()) == ("garden", "2")
     page.go_back()
     assert chosen.inner_text() == "play"
@@ -125,7 +125,7 @@ def test_back_and_forward(desk: Visit) -> None:
     assert chosen.inner_text() == "garden"
 
 
-def test_senses_part_as_layers_rise(visit: Visit) -> None:
+def test_senses_separate_in_higher_layers(visit: Visit) -> None:
     page = visit.open("#senses")
     page.get_by_role("button", name="play", exact=True).click()
     visit.ready()
@@ -144,7 +144,7 @@ def test_senses_part_as_layers_rise(visit: Visit) -> None:
     assert "theater (6)" in visit.text("#senses-legend")
     page.get_by_role("radio", name="By cluster").click()
     assert "cluster 2" in visit.text("#senses-legend")
-    # Sentences are read by pointing, by keys, and in the list.
+    # Sentences can be read with the pointer, with the keyboard, and in the list.
     points.nth(0).focus()
     page.keyboard.press("ArrowRight")
     assert "national team" in visit.text("#senses-caption")
@@ -159,7 +159,7 @@ def test_senses_part_as_layers_rise(visit: Visit) -> None:
     assert "about her family" in visit.text("#senses-caption")
 
 
-def test_senses_of_my_own_sentences(desk: Visit) -> None:
+def test_senses_of_custom_sentences(desk: Visit) -> None:
     page = desk.open("#senses")
     page.get_by_text("Edit the sentences").click()
     textbox(page, "One sentence per line").fill(
@@ -170,7 +170,7 @@ def test_senses_of_my_own_sentences(desk: Visit) -> None:
     assert page.locator("#senses-plane .point").count() == 2
     textbox(page, "Word").fill("")
     page.wait_for_selector("#senses-notice:has-text('Enter the word')")
-    desk.wrong.clear()  # the word was half typed, and is in no sentence
+    desk.wrong.clear()  # the word is incomplete and occurs in no sentence
 
 
 def _places(page: Any) -> int:
@@ -199,7 +199,7 @@ def test_neighbors_in_a_text(visit: Visit) -> None:
     page.locator("#neighbors-chips .chip", has_text="morning").click()
     visit.ready()
     assert "“morning”" in visit.text("#neighbors-finding")
-    hits.first.locator("button").click()  # walk on into the text
+    hits.first.locator("button").click()  # search from a neighbor
     visit.ready()
     assert visit.text("#neighbors-walk").startswith("Query from the text:")
     page.get_by_role("button", name="Back to your sentence").click()
@@ -208,7 +208,7 @@ def test_neighbors_in_a_text(visit: Visit) -> None:
     assert page.locator("#neighbors-walk").is_hidden()
 
 
-def test_expectations_of_both_sides(visit: Visit) -> None:
+def test_substitutes_and_surprisal_of_both_directions(visit: Visit) -> None:
     page = visit.open("#expectations")
     page.get_by_role("button", name="capital").click()
     visit.ready()
@@ -233,23 +233,23 @@ def test_expectations_of_both_sides(visit: Visit) -> None:
     assert "1,7" in visit.text("#expectations-finding")
 
 
-# ------------------------------------------------------------------------------------ a mix by hand
+# ------------------------------------------------------------------------------------- custom mixes
 
 
 def only(page: Any, panel: str, layer: int) -> None:
-    """Mix by hand, with nothing but one layer in it."""
+    """Select a custom mix in which only one layer has weight."""
     page.get_by_role("radio", name="Custom mix").click()
     for j in range(3):
         page.locator(f"#{panel}-layers-s{j}").press("End" if j == layer else "Home")
 
 
-def test_senses_in_a_mix_by_hand(visit: Visit) -> None:
+def test_senses_with_a_custom_mix(visit: Visit) -> None:
     page = visit.open("#senses")
     top, finding = _transforms(page), visit.text("#senses-finding")
     only(page, "senses", 2)
     page.wait_for_selector("#senses-finding:has-text('In the custom mix')")
     visit.ready()
-    assert _transforms(page) == pytest.approx(top, abs=0.2)  # nothing but layer 2 is in it
+    assert _transforms(page) == pytest.approx(top, abs=0.2)  # only layer 2 has weight
     assert numbers(visit.text("#senses-finding")) == numbers(finding)
     page.locator("#senses-layers-s0").press("End")
     page.wait_for_selector("#senses-layers .dial:has-text('0.50')")
@@ -273,7 +273,7 @@ def _transforms(page: Any) -> list[float]:
     return [value for text in found for value in numbers(text)]
 
 
-def test_neighbors_in_a_mix_by_hand(visit: Visit) -> None:
+def test_neighbors_with_a_custom_mix(visit: Visit) -> None:
     page = visit.open("#neighbors")
     hits = page.locator("#neighbors-hits")
     top = hits.inner_text()
@@ -284,10 +284,10 @@ def test_neighbors_in_a_mix_by_hand(visit: Visit) -> None:
     only(page, "neighbors", 0)
     page.wait_for_selector("#neighbors-hits li:nth-child(3):has-text('1.00')")
     visit.ready()
-    assert numbers(hits.locator(".score").first.inner_text()) == [1.0]  # the letters alone
+    assert numbers(hits.locator(".score").first.inner_text()) == [1.0]  # only the characters
     page.wait_for_url(re.compile(r"s=1%2C0%2C0"))
     seen = hits.inner_text()
-    hits.locator("button").nth(1).click()  # and one walks on in the same mix
+    hits.locator("button").nth(1).click()  # the search from a neighbor uses the same mix
     visit.ready()
     assert "in the custom mix" in visit.text("#neighbors-finding")
     page.go_back()
@@ -295,7 +295,7 @@ def test_neighbors_in_a_mix_by_hand(visit: Visit) -> None:
     assert hits.inner_text() == seen
 
 
-# -------------------------------------------------------------------------------------- pictures
+# -------------------------------------------------------------------------------------- screenshots
 
 REAL_TASKS = "ELMOKIT_TASKS" in os.environ
 ROLES = "#tasks?" + urlencode(
@@ -318,7 +318,7 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_of_the_docs(browser: Any, url: str, name: str, tmp_path: Path) -> None:
+def test_screenshots_of_the_docs(browser: Any, url: str, name: str, tmp_path: Path) -> None:
     size, scheme, place = PICTURES[name]
     found = Visit(browser, url, size, color_scheme=scheme)
     if size == "phone":

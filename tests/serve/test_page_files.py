@@ -1,4 +1,4 @@
-"""The files of the page: served with their types, complete, and asking nothing of the world."""
+"""Files of the page: content types, completeness, and no requests to other hosts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PAGE = (STATIC / "index.html").read_text()
 
 _IMPORT = re.compile(r'import \{([^}]*)\} from "\./([\w.]+)";')
 _EXPORT = re.compile(r"export (?:async )?(?:function|class|const) (\w+)")
-# The names of SVG and of its link in a document are no addresses that anybody asks for.
+# Namespaces of SVG and XLink, which are never requested.
 _NAMESPACE = "http://www.w3.org/2000/svg"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_file_is_served_with_its_type(http: httpx.Client, path: Path) -> None:
+def test_files_are_served_with_their_content_type(http: httpx.Client, path: Path) -> None:
     answer = http.get(f"/{path.name}")
     assert answer.status_code == 200
     assert answer.headers["content-type"].split(";")[0] == TYPES[path.suffix]
@@ -35,12 +35,12 @@ def test_a_file_is_served_with_its_type(http: httpx.Client, path: Path) -> None:
     assert "default-src 'self'" in answer.headers["content-security-policy"]
 
 
-def test_the_page_is_at_the_root(http: httpx.Client) -> None:
+def test_page_is_served_at_the_root(http: httpx.Client) -> None:
     assert http.get("/").text == PAGE
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_file_asks_for_nothing_outside(path: Path) -> None:
+def test_files_contain_no_external_urls(path: Path) -> None:
     text = path.read_text().replace(_NAMESPACE, "")
     assert "http://" not in text
     assert "https://" not in text
@@ -50,13 +50,13 @@ def test_a_file_asks_for_nothing_outside(path: Path) -> None:
     )
 
 
-def test_every_file_of_the_page_is_there() -> None:
+def test_all_files_of_the_page_exist() -> None:
     wanted = set(re.findall(r'(?:src|href)="([^"#]+)"', PAGE))
     assert wanted == {"style.css", "main.js", "icon.svg"}
     assert all((STATIC / name).is_file() for name in wanted)
 
 
-def test_the_modules_fit_together() -> None:
+def test_imports_of_modules_match_their_exports() -> None:
     reached, waiting = set(), ["main.js"]
     while waiting:
         name = waiting.pop()
@@ -74,7 +74,7 @@ def test_the_modules_fit_together() -> None:
     assert reached == {path.name for path in MODULES}
 
 
-def test_every_element_that_is_looked_for_is_there_once() -> None:
+def test_ids_used_by_scripts_exist_exactly_once() -> None:
     ids = re.findall(r'\bid="([\w-]+)"', PAGE)
     assert len(ids) == len(set(ids))
     for path in MODULES:
@@ -84,7 +84,7 @@ def test_every_element_that_is_looked_for_is_there_once() -> None:
         assert wanted in ids, wanted
 
 
-def test_text_never_becomes_markup() -> None:
+def test_scripts_never_insert_text_as_html() -> None:
     for path in MODULES:
         text = path.read_text()
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)

@@ -1,4 +1,4 @@
-"""The page in a real browser: keys alone, narrow screens, bad weather, services that lack much."""
+"""The page in a browser: keyboard, narrow screens, errors, and services with few features."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ PANELS = ("start", "sentences", "senses", "neighbors", "expectations", "tasks")
 READ = "I read the book yesterday.\nCan you read the letter now?"
 
 
-# ----------------------------------------------------------------------------- keys, eyes, colors
+# ------------------------------------------------------------------------------------ accessibility
 
 
-def test_keys_alone(desk: Visit) -> None:
+def test_keyboard_navigation(desk: Visit) -> None:
     page = desk.open("#start")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
@@ -44,7 +44,7 @@ def test_keys_alone(desk: Visit) -> None:
         assert drawn != "none", f"the focus on {seen} is not seen"
         reached.append(seen)
     assert {"sentences-text", "sentences-layers-range"} <= set(reached)
-    assert sum(name.startswith("chip ") for name in reached) == 1  # one stop for all chips
+    assert sum(name.startswith("chip ") for name in reached) == 1  # one tab stop for all chips
     chosen = page.locator('.chip[aria-checked="true"]')
     chosen.focus()
     page.keyboard.press("ArrowRight")
@@ -55,7 +55,9 @@ def test_keys_alone(desk: Visit) -> None:
 
 
 @pytest.mark.parametrize("panel", PANELS)
-def test_a_panel_fits_and_stands_still(browser: Any, url: str, panel: str) -> None:
+def test_panels_fit_narrow_screens_without_layout_shifts(
+    browser: Any, url: str, panel: str
+) -> None:
     found = Visit(browser, url, "phone")
     page = found.page
     page.set_viewport_size({"width": 360, "height": 740})
@@ -76,7 +78,7 @@ def test_a_panel_fits_and_stands_still(browser: Any, url: str, panel: str) -> No
     found.close()
 
 
-def test_light_and_dark(browser: Any, url: str) -> None:
+def test_light_and_dark_color_schemes(browser: Any, url: str) -> None:
     found = Visit(browser, url, "desk", color_scheme="dark")
     page = found.open("#senses")
     brightness = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
@@ -90,17 +92,17 @@ def test_light_and_dark(browser: Any, url: str) -> None:
     found.close()
 
 
-# -------------------------------------------------------------------------------------- bad weather
+# ------------------------------------------------------------------------- errors and slow services
 
 
-def test_help_where_something_is_missing(desk: Visit) -> None:
+def test_notices_for_invalid_input_and_connection_errors(desk: Visit) -> None:
     page = desk.open("#sentences")
     field = textbox(page, "Your sentences")
     notice = page.locator("#sentences-notice")
     field.fill("")
     page.wait_for_selector("#sentences-notice:has-text('Enter two sentences')")
     field.fill("word " * 300)
-    page.wait_for_selector("#sentences-notice:has-text('256')")  # the limit is said
+    page.wait_for_selector("#sentences-notice:has-text('256')")  # the notice contains the limit
     field.fill(READ)
     notice.wait_for(state="hidden")
     page.route("**/v1/similarity", lambda route: route.abort())
@@ -114,7 +116,7 @@ def test_help_where_something_is_missing(desk: Visit) -> None:
     desk.wrong.clear()
 
 
-def test_full_service_is_asked_again(desk: Visit) -> None:
+def test_requests_are_retried_while_the_service_is_busy(desk: Visit) -> None:
     turns: list[int] = []
 
     def busy(route: Any) -> None:
@@ -133,7 +135,7 @@ def test_full_service_is_asked_again(desk: Visit) -> None:
     desk.wrong.clear()
 
 
-def test_typing_asks_once_and_the_last_wins(desk: Visit) -> None:
+def test_typing_is_debounced_and_the_last_input_wins(desk: Visit) -> None:
     page = desk.open("#sentences")
     asked: list[str] = []
 
@@ -150,12 +152,12 @@ def test_typing_asks_once_and_the_last_wins(desk: Visit) -> None:
     assert len(asked) <= 3
     assert json.loads(asked[-1])["sentences"] == ["The dog barks at the cat."]
     page.wait_for_url(re.compile("barks"))
-    page.go_back()  # all that was typed is one step
+    page.go_back()  # all of the typing is one history entry
     desk.ready()
     assert field.input_value() == READ
 
 
-def test_a_long_text_does_not_freeze_the_page(desk: Visit) -> None:
+def test_long_texts_do_not_freeze_the_page(desk: Visit) -> None:
     page = desk.open("#sentences")
     page.evaluate(
         "() => { let last = performance.now(); window.stood = 0; setInterval(() => {"
@@ -169,16 +171,16 @@ def test_a_long_text_does_not_freeze_the_page(desk: Visit) -> None:
     textbox(page, "Your sentence").fill("one word and another " * 50)
     page.wait_for_selector(".place:nth-child(200)")
     desk.ready()
-    page.locator(".place").nth(190).click()  # more places than are asked for at once
+    page.locator(".place").nth(190).click()  # more positions than are requested at once
     page.wait_for_selector("#expectations-combined li")
     desk.ready()
     assert page.locator("#expectations-combined li").count() == 8
-    assert page.evaluate("window.stood") < 3000  # milliseconds, on a machine that is busy
+    assert page.evaluate("window.stood") < 3000  # milliseconds, on a busy machine
     assert ["Failed to load" in message for message in desk.wrong] == [True]
     desk.wrong.clear()
 
 
-def test_a_text_too_long_for_a_link_stays(desk: Visit) -> None:
+def test_texts_that_are_too_long_for_a_link_are_kept(desk: Visit) -> None:
     page = desk.open("#expectations")
     long = " ".join("abcdefghij" * 8 + str(i) for i in range(160))
     textbox(page, "Your sentence").fill(long)
@@ -191,7 +193,7 @@ def test_a_text_too_long_for_a_link_stays(desk: Visit) -> None:
     assert textbox(page, "Your sentence").input_value() == long
 
 
-def test_markup_is_text(desk: Visit) -> None:
+def test_markup_in_texts_is_escaped(desk: Visit) -> None:
     dialogs: list[Any] = []
     desk.page.on("dialog", lambda dialog: dialogs.append(dialog))
     page = desk.open("#sentences")
@@ -207,18 +209,18 @@ def test_markup_is_text(desk: Visit) -> None:
     assert dialogs == []
 
 
-# --------------------------------------------------------------------------------- other services
+# ----------------------------------------------------------------------------------- other services
 
 
 @pytest.fixture(scope="module")
 def bare() -> Iterator[Server]:
-    """A service with a token, and nothing but a model without a language model."""
+    """Run a service with a token and only a model without a language-model head."""
     settings = Settings(port=0, models={"tiny": str(TINY_MODEL)}, device="cpu", token="sesame")
     with running(settings) as found:
         yield found
 
 
-def test_a_token_is_asked_for_and_what_is_missing_is_said(browser: Any, bare: Server) -> None:
+def test_token_is_requested_and_missing_features_are_explained(browser: Any, bare: Server) -> None:
     found = Visit(browser, bare.url, "phone")
     page = found.open("#sentences")
     field = page.locator("#token")
@@ -246,7 +248,7 @@ def test_a_token_is_asked_for_and_what_is_missing_is_said(browser: Any, bare: Se
 
 @pytest.fixture(scope="module")
 def topmost(tiny: ElmoModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A service whose index has the top layer alone."""
+    """Run a service whose index has only the top layer."""
     folder = tmp_path_factory.mktemp("topmost")
     (folder / "text.txt").write_text(TEXT)
     build_index(tiny, [folder / "text.txt"], folder / "index", IndexSettings(layer=("top",)))
@@ -257,7 +259,9 @@ def topmost(tiny: ElmoModel, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield found
 
 
-def test_no_mix_of_layers_that_an_index_lacks(browser: Any, topmost: Server) -> None:
+def test_custom_mix_of_layers_missing_from_the_index_shows_a_notice(
+    browser: Any, topmost: Server
+) -> None:
     found = Visit(browser, topmost.url, "desk")
     page = found.open("#neighbors?x=I+read+the+book+.&w=read")
     assert page.locator("#neighbors-hits li").count() > 0

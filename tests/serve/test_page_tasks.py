@@ -1,4 +1,4 @@
-"""The tasks in a real browser: six that were trained, drawn as what they are."""
+"""Task panel in a browser: six trained tasks, and how each kind of prediction is shown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.serve.browser import Visit, numbers, textbox
 
 pytestmark = pytest.mark.slow
 
-# What is typed; and what must be drawn, where the tiny language is learned to the last word.
+# Input, and the expected output where the task model fits the tiny language perfectly.
 TRAINED = {
     "names": (
         ["Carla met Bob in Oslo."],
@@ -44,12 +44,12 @@ OPINIONS = ("very negative", "negative", "neutral", "positive", "very positive")
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_trained_task(visit: Visit, name: str) -> None:
+def test_predictions_of_a_trained_task_are_shown(visit: Visit, name: str) -> None:
     texts, drawn = TRAINED[name]
     page = visit.open("#tasks")
     page.get_by_role("radio", name=re.compile(f"^{name}")).click()
     visit.ready()
-    assert page.locator("#tasks-result").inner_text().strip()  # of an example
+    assert page.locator("#tasks-result").inner_text().strip()  # from an example
     for field, text in zip(("text", "other"), texts, strict=False):
         page.locator(f"#tasks-{field}").fill(text)
         page.wait_for_url(re.compile(re.escape(urlencode({"": text})[1:])))
@@ -66,7 +66,7 @@ def test_a_trained_task(visit: Visit, name: str) -> None:
 
 
 def _answer(visit: Visit, name: str, texts: list[str]) -> dict[str, Any]:
-    """Ask the service itself."""
+    """Request the prediction directly from the service."""
     keys = {"follows": ("sentence1", "sentence2"), "answers": ("question", "context")}.get(name)
     example: Any = dict(zip(keys, texts, strict=True)) if keys else texts[0]
     answer = visit.page.request.post(f"{visit.url}/v1/tasks/{name}", data={"examples": [example]})
@@ -125,10 +125,10 @@ AS_ANSWERED = {
 }
 
 
-def test_what_tasks_learned_of_the_layers(visit: Visit) -> None:
+def test_layer_weights_of_tasks_are_shown(visit: Visit) -> None:
     page = visit.open("#tasks?k=follows")
     rows = page.locator("#tasks-mixes tbody tr")
-    assert rows.count() == 9  # three tasks have ELMo at the input and at the output
+    assert rows.count() == 9  # three tasks use ELMo at the input and at the output
     for row in rows.all():
         shares = [float(text) for text in row.locator(".weight").all_inner_texts()]
         assert sum(shares) == pytest.approx(1, abs=0.02)
@@ -141,7 +141,7 @@ def test_what_tasks_learned_of_the_layers(visit: Visit) -> None:
     assert [text.split()[0] for text in chosen.all_inner_texts()] == ["follows", "follows"]
     assert visit.text("#tasks-mixes-summary").startswith("“follows” uses")
     shares = chosen.first.locator(".weight").all_inner_texts()
-    chosen.first.get_by_role("button").click()  # the same mix, on sentences
+    chosen.first.get_by_role("button").click()  # the same mix can be used for sentences
     visit.ready()
     dials = page.locator("#sentences-layers .dial").all_inner_texts()
     found = [numbers(text)[-1] for text in dials[:3]]
@@ -151,7 +151,7 @@ def test_what_tasks_learned_of_the_layers(visit: Visit) -> None:
     assert page.locator("#panel-tasks").is_visible()
 
 
-def test_a_chain_alone_by_keys(desk: Visit) -> None:
+def test_coreference_clusters_can_be_selected_with_the_keyboard(desk: Visit) -> None:
     page = desk.open("#tasks?" + urlencode({"k": "chains", "x": TRAINED["chains"][0][0]}))
     chains = page.locator(".chain button")
     assert chains.count() == 2
@@ -163,7 +163,7 @@ def test_a_chain_alone_by_keys(desk: Visit) -> None:
     page.keyboard.press("Enter")
     assert page.locator("#tasks-result .dim").count() == 0
     page.locator("#tasks-names [aria-checked=true]").focus()
-    page.keyboard.press("Home")  # the arrow keys go from task to task
+    page.keyboard.press("Home")  # the arrow keys move between the tasks
     desk.ready()
     first = page.locator("#tasks-names .option").first
     assert first.get_attribute("aria-checked") == "true"
@@ -171,7 +171,7 @@ def test_a_chain_alone_by_keys(desk: Visit) -> None:
     assert "refer to the same" not in desk.text("#tasks-about")
 
 
-def test_help_of_the_tasks(desk: Visit) -> None:
+def test_notices_of_the_task_panel(desk: Visit) -> None:
     page = desk.open("#tasks?k=answers")
     page.locator("#tasks-text").fill(" ")
     page.wait_for_selector("#tasks-notice:has-text('Enter a question')")
@@ -188,7 +188,7 @@ def test_help_of_the_tasks(desk: Visit) -> None:
     page.locator("#tasks-text").fill("")
     page.wait_for_selector("#tasks-notice:has-text('Enter a text, or select an example.')")
     page.locator("#tasks-text").fill("good " * 600)
-    page.wait_for_selector("#tasks-notice:has-text('512')")  # it reads the beginning, and says so
+    page.wait_for_selector("#tasks-notice:has-text('512')")  # the text is truncated, with a notice
     assert page.locator("#tasks-result .bars").is_visible()
     page.get_by_role("radio", name=re.compile("^names")).click()
     page.locator("#tasks-text").fill("word " * 5000)
@@ -198,7 +198,7 @@ def test_help_of_the_tasks(desk: Visit) -> None:
     desk.wrong.clear()
 
 
-# -------------------------------------------------------------------- what six kinds of tasks say
+# ----------------------------------------------------------------- output of the six kinds of tasks
 
 
 def _shown(task: Task[Any], text: str, prediction: Any, form: str = "text") -> dict[str, Any]:
@@ -232,7 +232,7 @@ def _answers() -> dict[str, dict[str, Any]]:
     }
 
 
-def test_each_kind_of_task_is_drawn(desk: Visit) -> None:
+def test_each_kind_of_task_is_rendered(desk: Visit) -> None:
     answers = _answers()
     page = desk.page
     page.route("**/v1/models", lambda route: _with(route, tasks=list(answers)))
@@ -266,7 +266,7 @@ def test_each_kind_of_task_is_drawn(desk: Visit) -> None:
     assert chosen("srl") == "Ann ARG0 who sees verb Bob ARG1 what there ARGM-LOC where ."
     assert chosen("coref").endswith("click one to highlight it. 1 Ann – her 2 her brother – her")
     inner = result.locator(".span .span")
-    assert inner.count() == 1  # a mention in a mention
+    assert inner.count() == 1  # a nested mention
     assert page.locator("#tasks-mixes tbody tr").count() == len(answers)
 
 

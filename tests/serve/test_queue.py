@@ -1,4 +1,4 @@
-"""Requests that wait: full queues, turns, time-outs, one that fails among others."""
+"""Queued requests: full queues, fairness, timeouts, and one failing request among others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.serve.conftest import (
 )
 
 
-def test_a_full_queue_is_429_and_says_when_to_retry() -> None:
+def test_full_queue_gives_429_with_retry_after() -> None:
     settings = replace(ALONE, limits=Limits(queue=3))
     with running(settings) as server, ThreadPoolExecutor(8) as threads:
         gate = Gate(server.service.hosted.models["tiny"])
@@ -32,7 +32,7 @@ def test_a_full_queue_is_429_and_says_when_to_retry() -> None:
                 return embed(http, ["a"] * n)
 
         first = threads.submit(ask, 1)
-        assert gate.entered.wait(60)  # computed now, and no more in the queue
+        assert gate.entered.wait(60)  # being computed, and no longer in the queue
         waiting = [threads.submit(ask, n) for n in (2, 3, 4)]
         with client(server) as http:
             wait_for(lambda: metric(server, "elmo_queue_requests") == 3)
@@ -43,11 +43,11 @@ def test_a_full_queue_is_429_and_says_when_to_retry() -> None:
             assert http.get("/readyz").status_code == 200
             gate.open()
             assert all(f.result().status_code == 200 for f in (first, *waiting))
-            assert gate.batches == [1, 3]  # those that waited ran together
+            assert gate.batches == [1, 3]  # queued requests ran in one batch
             assert embed(http).status_code == 200
 
 
-def test_a_large_request_does_not_make_a_small_one_wait() -> None:
+def test_large_request_does_not_delay_a_small_one() -> None:
     """Sentences are taken from all requests in turn, so the small one is in the first batch."""
     with running(ALONE) as server, ThreadPoolExecutor(4) as threads:
         gate = Gate(server.service.hosted.models["tiny"])
@@ -71,7 +71,7 @@ def test_a_large_request_does_not_make_a_small_one_wait() -> None:
         assert ended == ["start", "small", "large"]
 
 
-def test_what_takes_too_long_is_504_and_is_not_computed_later() -> None:
+def test_timeout_gives_504_and_the_request_is_not_computed_later() -> None:
     settings = replace(ALONE, limits=Limits(timeout=2))
     with running(settings) as server, ThreadPoolExecutor(4) as threads:
         gate = Gate(server.service.hosted.models["tiny"])
@@ -88,10 +88,10 @@ def test_what_takes_too_long_is_504_and_is_not_computed_later() -> None:
         gate.open()
         with client(server) as http:
             assert embed(http).status_code == 200
-        assert gate.batches == [1, 1]  # the first, and this one; the second was given up
+        assert gate.batches == [1, 1]  # the first one and this one; the second one was abandoned
 
 
-def test_an_item_that_fails_fails_its_own_request_only() -> None:
+def test_failing_item_fails_only_its_own_request() -> None:
     with running(ALONE) as server, ThreadPoolExecutor(8) as threads:
         model = server.service.hosted.models["tiny"]
         inner = model.compute

@@ -1,4 +1,4 @@
-"""Clients that leave, drip, send garbage or do not take their answer: nobody else is harmed."""
+"""Clients that disconnect, stall, send garbage or do not read responses do not affect others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LARGE = (
 )
 
 
-def test_clients_that_leave_take_their_work_with_them() -> None:
+def test_requests_of_disconnected_clients_are_cancelled() -> None:
     with running(ALONE) as server, ThreadPoolExecutor(4) as threads:
         gate = Gate(server.service.hosted.models["tiny"])
         with client(server) as http:
@@ -57,7 +57,7 @@ def test_clients_that_leave_take_their_work_with_them() -> None:
         assert gate.batches == [1]
 
 
-def test_slow_and_silent_clients_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_and_idle_clients_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_HEADER_SECONDS", 1.0)
     settings = replace(ALONE, limits=Limits(timeout=2))
     with running(settings) as server:
@@ -68,14 +68,14 @@ def test_slow_and_silent_clients_are_cut_off(monkeypatch: pytest.MonkeyPatch) ->
             b"Content-Length: 100\r\n\r\n{"
         )
         with client(server) as http:
-            assert embed(http).status_code == 200  # nobody else waits for them
+            assert embed(http).status_code == 200  # other clients are not delayed
         assert closed(silent) == b""
         assert closed(dripping) == b""
         answer = closed(idle_body)
         assert b" 408 " in answer.splitlines()[0]
 
 
-def test_a_client_that_does_not_take_its_answer_is_cut_off(
+def test_client_that_does_not_read_its_response_is_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("elmokit.serve.middleware._MIN_SPEED", 1e12)
@@ -92,7 +92,7 @@ def test_a_client_that_does_not_take_its_answer_is_cut_off(
         stuck.close()
 
 
-def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_total_size_of_bodies_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("elmokit.serve.middleware._MAX_BODIES", 2)
     with (
         running(replace(ALONE, limits=Limits(body=10_000, values=5_000))) as server,
@@ -108,7 +108,7 @@ def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         wait_for(lambda: embed(http, "a" * 100).status_code == 200)
 
 
-def test_garbage_is_no_http(server: Server, http: httpx.Client) -> None:
+def test_invalid_http_is_rejected(server: Server, http: httpx.Client) -> None:
     for garbage in (b"\x16\x03\x01\x02\x00\x01\x00", b"GET\r\n\r\n", b"\0" * 100_000):
         with connect(server) as sock:
             sock.sendall(garbage + b"\r\n\r\n")
@@ -116,8 +116,8 @@ def test_garbage_is_no_http(server: Server, http: httpx.Client) -> None:
     assert embed(http).status_code == 200
 
 
-def test_all_answers_together_are_bounded() -> None:
-    """Four of the largest size: others are rejected until those are sent."""
+def test_total_size_of_responses_is_limited() -> None:
+    """Four responses of the maximum size: further requests are rejected until those are sent."""
     limits = Limits(values=96 * 100, body=1000)
     with running(replace(ALONE, limits=limits)) as server, ThreadPoolExecutor(4) as threads:
         gate = Gate(server.service.hosted.models["tiny"])
@@ -127,7 +127,7 @@ def test_all_answers_together_are_bounded() -> None:
                 return embed(http, ["a"] * n)
 
         waiting = [threads.submit(ask, 90)]
-        assert gate.entered.wait(60)  # before the others come: they could share its batch
+        assert gate.entered.wait(60)  # before the others arrive, which could share its batch
         waiting += [threads.submit(ask, 90) for _ in range(3)]
         wait_for(lambda: metric(server, "elmo_queue_requests") == 3)
         rejected = ask(90)
@@ -138,8 +138,8 @@ def test_all_answers_together_are_bounded() -> None:
         wait_for(lambda: ask(90).status_code == 200)
 
 
-def test_idle_connections_make_room_for_others(caplog: pytest.LogCaptureFixture) -> None:
-    """Before, 3,000 of them used up the descriptors, stalled everybody and flooded the log."""
+def test_idle_connections_are_closed_for_new_ones(caplog: pytest.LogCaptureFixture) -> None:
+    """In earlier versions, 3,000 of them exhausted the file descriptors and flooded the log."""
     with running(replace(ALONE, limits=Limits(connections=10))) as server:
         idle = [connect(server) for _ in range(100)]
         with client(server) as http:
@@ -166,7 +166,7 @@ def test_requests_in_progress_keep_their_connections() -> None:
             sock.close()
 
 
-def test_an_aborted_answer_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_aborted_response_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with running(replace(ALONE, limits=Limits(tokens=200_000, body=2**22))) as server:
         server.service.hosted.models["tiny"].compute = lambda sentences, state: [  # type: ignore
             np.zeros((3, len(words), 32), np.float32) for words in sentences
@@ -175,7 +175,7 @@ def test_an_aborted_answer_does_not_flood_the_log(caplog: pytest.LogCaptureFixtu
         gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         gone.sendall(LARGE)
         assert gone.recv(100_000)
-        gone.close()  # with a reset, in the middle of the answer
+        gone.close()  # reset in the middle of the response
         wait_for(lambda: answered(server, 499) == 1)
     assert len(caplog.records) < 10
 
@@ -187,8 +187,8 @@ def test_an_aborted_answer_does_not_flood_the_log(caplog: pytest.LogCaptureFixtu
         b"Transfer-Encoding: chunked\r\nContent-Length: 3",
     ],
 )
-def test_two_lengths_of_a_body_are_rejected(server: Server, head: bytes) -> None:
-    """Proxies disagree on which counts: what one takes for a body another takes for a request."""
+def test_conflicting_content_lengths_are_rejected(server: Server, head: bytes) -> None:
+    """Proxies disagree on which one counts, which allows request smuggling."""
     with connect(server) as sock:
         sock.sendall(
             b"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

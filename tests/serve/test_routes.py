@@ -1,4 +1,4 @@
-"""The other routes, compared with the library functions behind them."""
+"""The other routes, compared with the corresponding library functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def post(http: httpx.Client, path: str, **body: Any) -> dict[str, Any]:
     return values
 
 
-def refused(http: httpx.Client, path: str, status: int = 422, **body: Any) -> str:
+def rejected(http: httpx.Client, path: str, status: int = 422, **body: Any) -> str:
     answer = http.post(path, json=body)
     assert answer.status_code == status, answer.text
     error = answer.json()["error"]
@@ -41,7 +41,7 @@ def refused(http: httpx.Client, path: str, status: int = 422, **body: Any) -> st
 # ------------------------------------------------------------------------------------- similarity
 
 
-def test_cosines_of_every_layer(http: httpx.Client, tiny: ElmoModel) -> None:
+def test_cosines_of_all_layers(http: httpx.Client, tiny: ElmoModel) -> None:
     s = [0.2, 0.3, 0.5]
     found = post(
         http,
@@ -63,7 +63,7 @@ def test_cosines_of_every_layer(http: httpx.Client, tiny: ElmoModel) -> None:
         assert np.abs(np.array(matrix[f"layer {j}"]) - expected).max() < 1e-5
     mixed = unit(np.tensordot(np.array(s, np.float32), layers, axes=1))
     assert np.abs(np.array(matrix["mix"]) - mixed @ mixed.T).max() < 1e-5
-    # A mix's cosines from the products of the layers, as the page computes them.
+    # The cosine of a mix, computed from the products of the layers as on the page.
     gram = np.array(found["gram"])
     dots = np.einsum("i,j,ijab->ab", s, s, gram)
     norms = np.sqrt(np.diag(dots))
@@ -73,16 +73,16 @@ def test_cosines_of_every_layer(http: httpx.Client, tiny: ElmoModel) -> None:
     assert matrix["static"][0][1] is None
 
 
-def test_similarity_has_limits_of_its_own(http: httpx.Client) -> None:
-    message = refused(http, "/v1/similarity", sentences=[["a"] * 200, ["b"] * 57])
+def test_limits_of_the_similarity_route(http: httpx.Client) -> None:
+    message = rejected(http, "/v1/similarity", sentences=[["a"] * 200, ["b"] * 57])
     assert "257 tokens; the limit max_tokens is 256" in message
-    assert "gamma" in refused(http, "/v1/similarity", sentences=PAIR, gamma=2.0)
+    assert "gamma" in rejected(http, "/v1/similarity", sentences=PAIR, gamma=2.0)
 
 
 # ---------------------------------------------------------------------------------------- project
 
 
-def test_the_uses_of_a_word_on_planes(http: httpx.Client) -> None:
+def test_uses_of_a_word_are_projected_to_planes(http: httpx.Client) -> None:
     senses = ["pet", "person", "pet", None]
     found = post(http, "/v1/project", sentences=BANK, word="Dog", senses=senses, clusters=2)
     assert found["sentences_without_word"] == []
@@ -94,7 +94,7 @@ def test_the_uses_of_a_word_on_planes(http: httpx.Client) -> None:
     ]
     planes = {space["name"]: space for space in found["layers"]}
     assert list(planes) == ["layer 0", "layer 1", "layer 2", "average"]
-    # Layer 0 knows no context: one place for all.
+    # Layer 0 has no context: all uses are at the same point.
     assert np.abs(np.array(planes["layer 0"]["coordinates"])).max() == 0
     assert planes["layer 0"]["mean_cosine"] == 1.0
     assert np.abs(np.array(planes["layer 2"]["coordinates"])).max() > 0.01
@@ -103,16 +103,16 @@ def test_the_uses_of_a_word_on_planes(http: httpx.Client) -> None:
     assert found["static"][0]["word"] == "book"
 
 
-def test_sentences_without_the_word_are_named(http: httpx.Client) -> None:
+def test_sentences_without_the_word_are_identified(http: httpx.Client) -> None:
     found = post(http, "/v1/project", sentences=["A dog .", "A cat .", "dog dog"], word="dog")
     assert found["sentences_without_word"] == [1]
     assert len(found["points"]) == 3
-    assert "token 'dog' does not" in refused(http, "/v1/project", sentences=["a"], word="dog")
-    assert "Sentence 0: Found no word in brackets" in refused(
+    assert "token 'dog' does not" in rejected(http, "/v1/project", sentences=["a"], word="dog")
+    assert "Sentence 0: Found no word in brackets" in rejected(
         http, "/v1/project", sentences=["a dog"]
     )
-    assert "set `word`" in refused(http, "/v1/project", sentences=[["a", "dog"]])
-    assert "2 senses for 1" in refused(
+    assert "set `word`" in rejected(http, "/v1/project", sentences=[["a", "dog"]])
+    assert "2 senses for 1" in rejected(
         http, "/v1/project", sentences=["a [dog]"], senses=["x", "y"]
     )
 
@@ -120,11 +120,11 @@ def test_sentences_without_the_word_are_named(http: httpx.Client) -> None:
 # -------------------------------------------------------------------------------------- neighbors
 
 
-def test_nearest_tokens_of_the_index(http: httpx.Client) -> None:
+def test_nearest_tokens_in_the_index(http: httpx.Client) -> None:
     queries = ["I [read] the book .", {"sentence": "A dog read .", "word": "dog"}, 1]
     found = post(http, "/v1/neighbors", queries=queries, k=3, words="same", static=True)
     assert found["model"] == "tiny"
-    assert found["index"]["inputs"] == ["text.txt"]  # its name, not where it lies
+    assert found["index"]["inputs"] == ["text.txt"]  # its name, not its path
     first, second, third = found["results"]
     assert list(first["neighbors"]) == ["layer 0", "layer 1", "layer 2", "average"]
     best = first["neighbors"]["layer 2"][0]
@@ -136,9 +136,9 @@ def test_nearest_tokens_of_the_index(http: httpx.Client) -> None:
     assert first["static"][0]["word"] == "book"
 
 
-def test_wrong_queries(http: httpx.Client) -> None:
+def test_invalid_queries_are_explained(http: httpx.Client) -> None:
     def message(query: Any, **more: Any) -> str:
-        return refused(http, "/v1/neighbors", queries=[query], **more)
+        return rejected(http, "/v1/neighbors", queries=[query], **more)
 
     assert "no word in brackets" in message("I read it")
     assert "token 10000000" in message(10_000_000)
@@ -150,7 +150,7 @@ def test_wrong_queries(http: httpx.Client) -> None:
 # --------------------------------------------------------------------------------- language models
 
 
-def test_scores_are_those_of_the_library(http: httpx.Client, full: ElmoModel) -> None:
+def test_scores_equal_those_of_the_library(http: httpx.Client, full: ElmoModel) -> None:
     found = post(http, "/v1/score", sentences=["I read the zebra .", ""], model="full")
     expected = full.score(["I read the zebra .", ""])
     for row, one in zip(found["sentences"], expected, strict=True):
@@ -160,11 +160,11 @@ def test_scores_are_those_of_the_library(http: httpx.Client, full: ElmoModel) ->
         assert row["perplexity"] == pytest.approx(one.perplexity, rel=1e-5)
         assert row["unknown"] == list(one.unknown)
     assert found["sentences"][0]["unknown"][3]
-    assert "no language-model head" in refused(http, "/v1/score", sentences=["a"])
+    assert "no language-model head" in rejected(http, "/v1/score", sentences=["a"])
 
 
 @pytest.mark.parametrize("state", ["reset", "warm"])
-def test_substitutes_of_all_places_are_those_of_each(
+def test_substitutes_of_all_positions_equal_those_of_each(
     http: httpx.Client, full: ElmoModel, state: str
 ) -> None:
     tokens = ["I", "read", "<S>", "book", "."]
@@ -180,23 +180,23 @@ def test_substitutes_of_all_places_are_those_of_each(
             assert probabilities == pytest.approx([c.probability for c in listed], rel=1e-4)
 
 
-def test_substitutes_of_a_place(http: httpx.Client) -> None:
+def test_substitutes_of_one_position(http: httpx.Client) -> None:
     found = post(http, "/v1/substitutes", sentence="I [read] it .", model="full")
     assert [(p["position"], p["word"]) for p in found["positions"]] == [(1, "read")]
     assert found["tokens"] == ["I", "read", "it", "."]
     one = post(http, "/v1/substitutes", sentence="I read it .", positions=[1], model="full")
     assert one["positions"] == found["positions"]
-    message = refused(http, "/v1/substitutes", sentence="I read", positions=[2], model="full")
+    message = rejected(http, "/v1/substitutes", sentence="I read", positions=[2], model="full")
     assert "Invalid position 2: the sentence has 2 tokens" in message
-    message = refused(http, "/v1/substitutes", sentence=["a"] * 129, model="full")
+    message = rejected(http, "/v1/substitutes", sentence=["a"] * 129, model="full")
     assert "limit positions is 128" in message
-    assert "No positions" in refused(http, "/v1/substitutes", sentence="", model="full")
+    assert "No positions" in rejected(http, "/v1/substitutes", sentence="", model="full")
 
 
 # ------------------------------------------------------------------------------------------ tasks
 
 
-def test_trained_tasks_with_their_layer_weights(http: httpx.Client) -> None:
+def test_tasks_are_listed_with_their_layer_weights(http: httpx.Client) -> None:
     [card] = http.get("/v1/tasks").json()["tasks"]
     assert (card["name"], card["task"], card["metric"]) == ("people", "ner", "f1")
     assert set(card["mixes"]) == {"input", "output"}
@@ -207,7 +207,7 @@ def test_trained_tasks_with_their_layer_weights(http: httpx.Client) -> None:
     assert card["labels"] == {"types": ["LOC", "PER"]}
 
 
-def test_predictions_are_those_of_the_task(server: Server, http: httpx.Client) -> None:
+def test_predictions_equal_those_of_the_task(server: Server, http: httpx.Client) -> None:
     examples = ["Ann met Bob in Oslo. Dave\nleft.", {"tokens": ["Carla", "saw", "Bob"]}, ""]
     found = post(http, "/v1/tasks/people", examples=examples)
     assert [len(group) for group in found["results"]] == [3, 1, 0]
@@ -217,20 +217,20 @@ def test_predictions_are_those_of_the_task(server: Server, http: httpx.Client) -
     [tags] = saved.predict([Sentence(("Carla", "saw", "Bob"))])
     assert found["results"][1][0]["tags"] == tags
     assert found["results"][0][0]["tokens"][:2] == ["Ann", "met"]
-    # The task reads with the model that is served, not with another copy of it.
+    # The task uses the served model instead of loading a second copy.
     assert saved.elmo is server.service.hosted.models["tiny"]
 
 
-def test_wrong_examples(http: httpx.Client) -> None:
-    assert "example 1" in refused(http, "/v1/tasks/people", examples=["a", {"words": []}])
-    message = refused(http, "/v1/tasks/nope", 404, examples=["a"])
+def test_invalid_examples_are_rejected(http: httpx.Client) -> None:
+    assert "example 1" in rejected(http, "/v1/tasks/people", examples=["a", {"words": []}])
+    message = rejected(http, "/v1/tasks/nope", 404, examples=["a"])
     assert "Unknown task 'nope'" in message
-    assert "limit max_tokens is 600" in refused(
+    assert "limit max_tokens is 600" in rejected(
         http, "/v1/tasks/people", examples=[{"tokens": ["a"] * 601}]
     )
 
 
-def test_a_task_of_ones_own_is_served_with_its_file(tmp_path: Path) -> None:
+def test_custom_task_is_served_with_its_file(tmp_path: Path) -> None:
     task, *arguments = own_task(tmp_path)
     done = CliRunner().invoke(app, ["task", str(task), *arguments])
     assert done.exit_code == 0, done.output
@@ -264,7 +264,7 @@ def test_models_health_and_metrics(http: httpx.Client) -> None:
     assert 'elmo_request_seconds_bucket{le="+Inf",route="/v1/embed"}' in text
 
 
-def test_no_answer_tells_where_things_lie(server: Server, http: httpx.Client) -> None:
+def test_responses_do_not_reveal_paths(server: Server, http: httpx.Client) -> None:
     folder = str(server.service.settings.index).rsplit("/", 1)[0]
     told = [http.get(path).text for path in ("/v1/models", "/v1/tasks", "/openapi.json")]
     told.append(http.post("/v1/neighbors", json={"queries": ["I [read] it ."]}).text)

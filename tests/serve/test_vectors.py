@@ -1,4 +1,4 @@
-"""/v1/embed and /v1/embeddings over real HTTP: the vectors of the library, in every format."""
+"""/v1/embed and /v1/embeddings over HTTP: the vectors of the library, in all formats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def embed(http: httpx.Client, accept: str = "application/json", **body: Any) -> 
     return answer
 
 
-def test_json_has_the_very_numbers_of_the_library(http: httpx.Client, tiny: ElmoModel) -> None:
+def test_json_values_equal_those_of_the_library(http: httpx.Client, tiny: ElmoModel) -> None:
     answer = embed(http).json()
     assert answer["layer"] == [0, 1, 2]
     assert (answer["model"], answer["state"], answer["dim"]) == ("tiny", "reset", 32)
@@ -65,7 +65,7 @@ def test_one_vector_per_token(http: httpx.Client, tiny: ElmoModel, asked: dict[s
     assert np.abs(np.array(found) - wanted).max() < 2e-6
 
 
-def test_npy_is_all_tokens_in_a_row(http: httpx.Client, tiny: ElmoModel) -> None:
+def test_npy_contains_all_tokens_in_order(http: httpx.Client, tiny: ElmoModel) -> None:
     answer = embed(http, "application/x-npy", layer="top")
     vectors = np.load(io.BytesIO(answer.content), allow_pickle=False)
     assert vectors.dtype == np.float32
@@ -83,7 +83,7 @@ def test_npy_of_several_layers_and_of_means(http: httpx.Client, tiny: ElmoModel)
     assert np.abs(means - expected).max() < 2e-6
 
 
-def test_arrow_is_a_table_with_a_row_per_token(http: httpx.Client, tiny: ElmoModel) -> None:
+def test_arrow_table_has_one_row_per_token(http: httpx.Client, tiny: ElmoModel) -> None:
     answer = embed(http, "application/vnd.apache.arrow.stream;q=0.9, text/plain")
     table = pa.ipc.open_stream(answer.content).read_all()
     assert table.column_names == [
@@ -119,7 +119,7 @@ def test_warm_starts_from_the_stored_state(http: httpx.Client, full: ElmoModel) 
     assert "no warm state" in answer.json()["error"]["message"]
 
 
-def test_a_sentence_without_tokens_has_no_vectors_and_no_mean(http: httpx.Client) -> None:
+def test_sentence_without_tokens_has_no_vectors_and_no_mean(http: httpx.Client) -> None:
     found = embed(http, sentences=["", "a"], layer="top").json()["sentences"]
     assert found[0] == {"tokens": [], "offsets": [], "vectors": []}
     body = {"sentences": ["a", " "], "pooling": "mean"}
@@ -128,8 +128,8 @@ def test_a_sentence_without_tokens_has_no_vectors_and_no_mean(http: httpx.Client
     assert "sentences[1] has no tokens" in answer.json()["error"]["message"]
 
 
-def test_vectors_do_not_depend_on_batch_mates(server: Server, tiny: ElmoModel) -> None:
-    """Thirty clients at once with sentences of all lengths; each gets what it would get alone."""
+def test_vectors_do_not_depend_on_the_batch(server: Server, tiny: ElmoModel) -> None:
+    """Thirty concurrent clients with sentences of all lengths get the same vectors as alone."""
     rows = [[f"word{i * k % 7}" for k in range(1 + 3 * i % 41)] for i in range(30)]
     alone = [tiny.embed([row])[0].layers for row in rows]
     wrong: list[float] = []
@@ -150,7 +150,7 @@ def test_vectors_do_not_depend_on_batch_mates(server: Server, tiny: ElmoModel) -
     assert max(wrong) < 2e-6
 
 
-def test_long_tokens_are_told_and_not_kept(server: Server, http: httpx.Client) -> None:
+def test_long_tokens_are_reported_and_not_cached(server: Server, http: httpx.Client) -> None:
     word = "x" * 3000
     answer = embed(http, sentences=[["a", word, word[:60]]], layer="top").json()
     assert answer["sentences"][0]["tokens"][1] == word
@@ -181,7 +181,7 @@ def test_openai_vectors_are_means_of_the_average_layer(
     assert np.abs(np.array(found) - expected).max() < 2e-6
 
 
-def test_openai_refusals(http: httpx.Client) -> None:
+def test_openai_errors(http: httpx.Client) -> None:
     def status(**body: Any) -> tuple[int, str]:
         answer = http.post("/v1/embeddings", json={"input": "a", "model": "tiny", **body})
         return answer.status_code, answer.json()["error"]["message"]
@@ -193,7 +193,7 @@ def test_openai_refusals(http: httpx.Client) -> None:
     assert "have 32 dimensions" in status(dimensions=16)[1]
 
 
-def test_the_official_client_reads_it(server: Server) -> None:
+def test_official_openai_client_works(server: Server) -> None:
     openai = pytest.importorskip("openai")
     asks = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     found = asks.embeddings.create(model="tiny", input=["I read it.", "Dogs"])

@@ -1,6 +1,6 @@
-"""The six tasks, trained in a minute on tiny languages, for a service that shows what they say.
+"""Train the six tasks in a minute on tiny languages, for tests of the service.
 
-Three of them are learned to the last word; of the others it is enough that they say something.
+Three of them learn their language perfectly; the others only need to give some prediction.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Draw = random.Random
 
 
 class Tiny(NamedTuple):
-    """How a task is trained: its settings, how its data is written, and how much there is of it."""
+    """Settings, data writer and data size for training a task."""
 
     task: Task[Any]
     settings: Callable[..., Any]
@@ -90,7 +90,7 @@ TINY = {
 
 
 def make_tasks(folder: Path) -> dict[str, Path]:
-    """Train all six on the bundled model; return where each lies."""
+    """Train all six tasks on the bundled model; return their directories."""
     elmo = load(device="cpu")
     cache = LayerCache(folder / "cache")
     found = {}
