@@ -17,9 +17,11 @@ def choose_device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"Unknown device {name!r}: use auto, cpu, cuda or cuda:N.") from error
+        raise ConfigError(
+            f"Invalid device {name!r}: expected auto, cpu, cuda or cuda:N."
+        ) from error
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"Device '{name}' is not supported: use auto, cpu, cuda or cuda:N.")
+        raise ConfigError(f"Unsupported device '{name}': expected auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
             f"Device '{name}' is not available: torch found {torch.cuda.device_count()} CUDA GPUs. "

@@ -85,7 +85,7 @@ _EXPECTED = {
 
 #: A dimension or number of parts, bounded because files are untrusted.
 Size = Annotated[int, Bounds(ge=1, le=2**16)]
-#: Like `Size`, where 0 leaves something out.
+#: Like `Size`, but 0 is allowed and omits a component.
 SizeOrZero = Annotated[int, Bounds(ge=0, le=2**16)]
 #: A number of layers, each of which is a module.
 Layers = Annotated[int, Bounds(ge=1, le=128)]

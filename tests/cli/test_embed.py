@@ -139,7 +139,7 @@ def test_wrong_usage_exits_with_2(
         (["text.txt", "-o", "text.txt/vectors.npz"], "Cannot write text.txt/vectors.npz"),
         (["text.txt", "-o", "v.npz", "--layer", "mix", "--mix", "1,0"], "3 finite weights"),
         (["text.txt", "-o", "v.npz", "--state", "warm"], "elmo warm"),
-        (["text.txt", "-o", "v.npz", "--device", "abacus"], "Unknown device 'abacus'"),
+        (["text.txt", "-o", "v.npz", "--device", "abacus"], "Invalid device 'abacus'"),
         (["missing.parquet", "-o", "folder"], "missing.parquet does not exist"),
         (["text.txt", "-o", "folder", "--state", "carry"], "requires a single output file"),
         (["text.txt", "-o", "."], "contains other files"),

@@ -72,7 +72,7 @@ def test_words_filters_and_mixes(elmo: Elmo) -> None:
         (["neighbors", "index", *QUERY, "--layer", "0"], 1, "does not contain layer 0"),
         (["neighbors", "index", *QUERY, "--layer", "top", "--ann"], 1, "no approximate index"),
         (["neighbors", "index", *QUERY, "--split"], 2, "cannot be used with an index"),
-        (["neighbors", "text.txt", "--token", "1"], 2, "directory of an index"),
+        (["neighbors", "text.txt", "--token", "1"], 2, "require an index"),
         (["neighbors", "index"], 2, "--query"),
         (["index", "-o", "other"], 2, "unless you add --ann"),
         (["index", "no.txt", "-o", "other"], 1, "no.txt does not exist"),

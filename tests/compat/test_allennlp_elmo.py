@@ -142,7 +142,7 @@ def test_padding_before_a_token_is_an_error(tiny: Files) -> None:
         (torch.zeros(2, 3, 50), "found torch.float32"),
         (torch.full((1, 1, 50), 30000), "between 0 and 261; found 30000"),
         (torch.full((1, 1, 50), -1), "found -1"),
-        ([["I", "read", "it"]], "inputs is a list; .*batch_to_ids"),
+        ([["I", "read", "it"]], "inputs has type list; .*batch_to_ids"),
     ],
 )
 def test_what_is_no_character_ids_is_an_error(ids: Any, message: str, tiny: Files) -> None:

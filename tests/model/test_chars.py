@@ -94,5 +94,5 @@ def test_a_string_is_not_read_as_a_list_of_letters(sentences: list[str]) -> None
 
 
 def test_a_token_that_is_no_string_is_named() -> None:
-    with pytest.raises(DataError, match=r"Token 1 of sentence 0 is a int \(5\)"):
+    with pytest.raises(DataError, match=r"Token 1 of sentence 0 has type int \(5\)"):
         batch_ids([["I", 5]])  # type: ignore[list-item]

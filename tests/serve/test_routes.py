@@ -17,7 +17,7 @@ from elmokit.embed.vectors import unit
 from elmokit.errors import ConfigError
 from elmokit.serve.server import Server
 from tests.serve.conftest import ALONE, client, running
-from tests.tasks.own_task import own_task
+from tests.tasks.custom_task import custom_task
 
 PAIR = ["I read the book yesterday.", "Can you read the letter now?"]
 BANK = ["The [dog] ran .", "A [dog] read .", "My [dog] and my cat .", "dog !"]
@@ -231,7 +231,7 @@ def test_invalid_examples_are_rejected(http: httpx.Client) -> None:
 
 
 def test_custom_task_is_served_with_its_file(tmp_path: Path) -> None:
-    task, *arguments = own_task(tmp_path)
+    task, *arguments = custom_task(tmp_path)
     done = CliRunner().invoke(app, ["task", str(task), *arguments])
     assert done.exit_code == 0, done.output
     settings = replace(ALONE, tasks={"mine": tmp_path / "run"})

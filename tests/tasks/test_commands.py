@@ -14,7 +14,7 @@ from elmokit.cli.main import app
 from elmokit.errors import ElmoError, ElmoWarning
 from tests.conftest import TINY_MODEL
 from tests.tasks.conftest import SMALL
-from tests.tasks.own_task import own_task
+from tests.tasks.custom_task import custom_task
 
 ALONE = ("--static", "none")
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_is_told_before_layers_are_computed(
 
 
 def test_a_task_of_ones_own_is_one_file(tmp_path: Path) -> None:
-    task, *arguments = own_task(tmp_path)
+    task, *arguments = custom_task(tmp_path)
     done = elmo("task", task, *arguments, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["dev"]["accuracy"] == 100

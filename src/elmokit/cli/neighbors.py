@@ -55,7 +55,8 @@ def neighbors(
         files: A directory written by `elmo index` also works.
         query: Sentence with one word in brackets, for example 'The [play] was long .' Can be
             repeated.
-        token: With an index: number of a token (see --json) to use as a query. Can be repeated.
+        token: Number of an indexed token (see --json) to use as a query. Requires an index. Can be
+            repeated.
         k: Number of neighbors per query and layer.
         layer: Default: every layer and the average.
         same_word: Only list occurrences of the query word.
@@ -63,9 +64,9 @@ def neighbors(
         other_sentences: Exclude the query sentence, if the text contains it.
         distinct: How to remove duplicates. token: keep all tokens. sentence: list identical
             sentences once. word: list only the nearest token of each word.
-        min_count: With an index: only list words that occur at least this many times.
+        min_count: Only list words that occur at least this many times. Requires an index.
         max_tokens: Approximate number of tokens to search. Default: all.
-        ann: With an index: use approximate search (see `elmo index --ann`).
+        ann: Use approximate search (see `elmo index --ann`). Requires an index.
     """
     if same_word and other_words:
         raise typer.BadParameter("cannot be used with --same-word.", param_hint="--other-words")
@@ -78,7 +79,8 @@ def neighbors(
         )
     if not in_index and (token or ann or min_count > 1):
         raise typer.BadParameter(
-            "--token, --min-count and --ann require the directory of an index.", param_hint="FILES"
+            "--token, --min-count and --ann require an index. Pass an index directory as FILES.",
+            param_hint="FILES",
         )
     if not query and not token:
         raise typer.BadParameter(

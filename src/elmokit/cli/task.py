@@ -69,7 +69,8 @@ def train(
             Default: from the preset.
         static: Static word vectors of the task model: glove-6b-50d (pip install 'elmokit[static]'),
             a text file in word2vec or GloVe format, or none. Default: from the preset.
-        preset: Preset of the task. Default: the paper's settings.
+        preset: Named set of settings, such as paper or quick (see docs/how-to/tasks.md). Default:
+            paper.
         cache_gb: Maximum size of the layer cache in GB; 0 recomputes the layers in every epoch.
         cache_dir: Directory of the layer cache. Default: in $ELMOKIT_HOME.
     """

@@ -1,4 +1,4 @@
-"""Open a prepared corpus: memory-mapped, checked arrays.
+"""Open a prepared corpus as memory-mapped, validated arrays.
 
     corpus = Corpus.open("data/")
     ids = corpus.tokens("train")            # uint32, all sentences, each followed by 1 (</S>)
@@ -6,8 +6,8 @@
     corpus.chars[ids[:20]]                  # (20, 50): how these words are spelled
     corpus.words(ids[:20])                  # the words themselves
 
-`elmokit.data.layout` describes the files. They are checked when a corpus is opened: if ids did not
-match the vocabulary, a model would learn noise without any error.
+`elmokit.data.layout` describes the files. They are validated when a corpus is opened, because a
+model trained on ids that do not match the vocabulary would learn noise without any error.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from elmokit.storage.fingerprint import fingerprint_file, fingerprint_texts
 from elmokit.storage.regular import check_regular_files
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
-_CHUNK = 1 << 22  # ids that are checked at once
+_CHUNK = 1 << 22  # ids to check at once
 
 
 class Corpus:
     """A prepared corpus. Use `Corpus.open`.
 
     Attributes:
-        path: Its directory.
-        meta: Its settings and counts.
+        path: The directory.
+        meta: The settings and counts.
     """
 
     def __init__(self, path: Path, meta: Meta) -> None:
@@ -55,7 +55,8 @@ class Corpus:
                 billion). Otherwise, only sizes are checked.
 
         Raises:
-            DataError: It is not a prepared corpus, or a file is missing, corrupt or mismatched.
+            DataError: `path` is not a prepared corpus, or files are missing, damaged or do not
+                match each other.
         """
         folder = Path(path)
         restore_directory(folder)
@@ -184,8 +185,8 @@ class Corpus:
     def _counts_of(self, split: str) -> SplitCounts:
         if split not in self.meta.splits:
             raise DataError(
-                f"{self.path} has no split '{split}', only {', '.join(self.splits)}. To hold out "
-                "text, use: elmo prepare --valid N or --valid-files FILE"
+                f"{self.path} has no split '{split}'; expected one of: {', '.join(self.splits)}. "
+                "To hold out text, use: elmo prepare --valid N or --valid-files FILE"
             )
         return self.meta.splits[split]
 
@@ -199,22 +200,22 @@ class Corpus:
     def _check_files(self) -> None:
         """Raise a DataError for files that were changed, or that contain invalid character ids.
 
-        The files of ids are not compared; `_check_ids` checks their contents.
+        This does not compare the files of token ids; `_check_ids` checks their contents.
         """
-        of_all = layout.VOCABULARY, layout.TYPES, layout.OFFSETS, layout.COUNTS, layout.CHARS
-        for name in (*of_all, *map(layout.documents_file, self.splits)):
+        shared = layout.VOCABULARY, layout.TYPES, layout.OFFSETS, layout.COUNTS, layout.CHARS
+        for name in (*shared, *map(layout.documents_file, self.splits)):
             try:
                 fingerprint = fingerprint_file(self.path / name)
             except OSError as error:
-                raise self._mismatch(f"{name} cannot be read ({error.strerror})") from None
+                raise self._damaged(f"{name} cannot be read ({error.strerror})") from None
             if fingerprint != self.meta.digests.get(name):
-                raise self._mismatch(f"{name} was changed")
+                raise self._damaged(f"{name} was changed after preparation")
         words = self.vocabulary.words
         if words[: len(SPECIALS)] != SPECIALS or len(words) != self.n_words:
             specials = " ".join(SPECIALS)
-            raise self._mismatch(f"{layout.VOCABULARY} should contain {specials} and the words")
+            raise self._damaged(f"{layout.VOCABULARY} should contain {specials} and the words")
         if self.chars.max() >= N_CHARACTERS:
-            raise self._mismatch(f"{layout.CHARS} contains invalid character ids")
+            raise self._damaged(f"{layout.CHARS} contains invalid character ids")
 
     def _check_ids(self, split: str) -> None:
         """Raise a DataError for invalid ids, or for wrong document boundaries."""
@@ -224,19 +225,19 @@ class Corpus:
         for start in range(0, len(ids), _CHUNK):
             chunk = np.asarray(ids[start : start + _CHUNK])
             if chunk.max() >= self.n_types or chunk.min() < layout.END_ID:
-                wrong = int(chunk[(chunk >= self.n_types) | (chunk < layout.END_ID)][0])
+                invalid = int(chunk[(chunk >= self.n_types) | (chunk < layout.END_ID)][0])
                 expected = f"{layout.END_ID} to {self.n_types - 1}"
-                raise self._mismatch(f"{name} contains the id {wrong:,}, expected {expected}")
+                raise self._damaged(f"{name} contains the id {invalid:,}, expected {expected}")
             n_ends += int(np.count_nonzero(chunk == layout.END_ID))
         sentences = self.meta.splits[split].sentences
         if n_ends != sentences:
-            raise self._mismatch(f"{name} contains {n_ends:,} sentences, expected {sentences:,}")
+            raise self._damaged(f"{name} contains {n_ends:,} sentences, expected {sentences:,}")
         documents = layout.documents_file(split)
         if starts[0] != 0 or starts[-1] != len(ids) or (np.diff(starts) < 2).any():
-            raise self._mismatch(f"{documents} does not match {name}")
+            raise self._damaged(f"{documents} does not match {name}")
         if (ids[starts[1:] - 1] != layout.END_ID).any():
-            raise self._mismatch(f"a document in {documents} ends within a sentence")
+            raise self._damaged(f"a document in {documents} ends within a sentence")
 
-    def _mismatch(self, problem: str) -> DataError:
+    def _damaged(self, problem: str) -> DataError:
         advice = layout.how_to_prepare_again(self.path)
-        return DataError(f"The files in {self.path} do not match: {problem}. {advice}")
+        return DataError(f"The prepared corpus {self.path} is damaged: {problem}. {advice}")

@@ -73,7 +73,7 @@ class Batch(NamedTuple):
 
 
 class Pending:
-    """The vectors of a block of sentences, (K, N, W), which may still be in computation.
+    """The vectors of a block of sentences, (K, N, W), some of which may not be computed yet.
 
     `PendingVectors` in model.py is the implementation for torch.
     """
@@ -95,7 +95,7 @@ class Pending:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all values are finite in their number type."""
+        """Whether all values are finite in their data type."""
         return bool(np.isfinite(self._array).all())
 
 
@@ -109,9 +109,9 @@ def batches_by_length(
         budget: Maximum tokens per batch; a longer sentence is a batch of its own.
         max_sentences: Maximum sentences per batch.
     """
-    given = np.asarray(lengths, dtype=np.int64)
-    order = np.argsort(-given, kind="stable")
-    ends = np.cumsum(given[order])
+    n_tokens = np.asarray(lengths, dtype=np.int64)
+    order = np.argsort(-n_tokens, kind="stable")
+    ends = np.cumsum(n_tokens[order])
     begin = 0
     while begin < len(order):
         done = ends[begin - 1] if begin else 0
@@ -206,10 +206,10 @@ def copy_block(
         sources = starts[first] + np.arange(lengths.sum())
         return sentence_arrays(layers, sources, lengths)
 
-    firsts = range(0, len(sentences), _COPIED_TOGETHER)
+    chunk_starts = range(0, len(sentences), _COPIED_TOGETHER)
     with ThreadPoolExecutor(_COPY_THREADS) as pool:  # numpy releases the GIL
-        # One part is copied faster than a thread starts.
-        parts = pool.map(copy, firsts) if len(firsts) > 1 else map(copy, firsts)
+        # Copying a single part is faster than starting a thread.
+        parts = pool.map(copy, chunk_starts) if len(chunk_starts) > 1 else map(copy, chunk_starts)
         arrays = chain.from_iterable(parts)
         return [
             SentenceVectors(words, offsets, array)

@@ -79,12 +79,12 @@ class Embedder(ABC):
     """An embedding model.
 
     Args:
-        config: The shape of the biLM.
+        config: The architecture of the biLM.
         parts: The loaded files of the model.
         precision: "exact" or "fast".
 
     Attributes:
-        config: The shape of the biLM.
+        config: The architecture of the biLM.
         lexicon: The words and characters of a model that encodes tokens with a lexicon.
         vocabulary: The words of the LM head (or of a word-input model), if the model has them.
         warm: The state that `state="warm"` starts from, if the model has one.
@@ -122,7 +122,7 @@ class Embedder(ABC):
         self.lock = threading.RLock()
         fork.register(self)
 
-    def after_fork(self) -> None:  # noqa: B027  # most models need nothing
+    def after_fork(self) -> None:  # noqa: B027  # optional hook
         """Recreate resources that do not work in a forked child process."""
 
     # --------------------------------------------------------------------- implemented by a backend
@@ -151,10 +151,10 @@ class Embedder(ABC):
     def _run(
         self, table: Any, ids: NDArray[np.int64], packing: Packing, initial: Any
     ) -> tuple[Any, Any]:
-        """Start one batch.
+        """Compute the layers of one batch; on a GPU, without waiting for the result.
 
         Args:
-            table: x of distinct words, (V, D), from `cache`.
+            table: x_k of distinct words, (V, D), from `cache`.
             ids: The rows of the table to read, in packed order.
             packing: The packing.
             initial: The initial state; None is the zero state.
@@ -271,12 +271,12 @@ class Embedder(ABC):
         """
         from tqdm import tqdm
 
-        one = isinstance(texts, str)
-        given = [texts] if isinstance(texts, str) else texts
-        check_texts(given)
+        is_single = isinstance(texts, str)
+        texts = [texts] if isinstance(texts, str) else texts
+        check_texts(texts)
         check_choice("pooling", pooling, POOLINGS)
         choice = LayerChoice.parse(layer, self.config.n_layers, mix, gamma, allow_all=False)
-        split = [sentences_of(text, i) for i, text in enumerate(given)]
+        split = [sentences_of(text, i) for i, text in enumerate(texts)]
         encoded: Any = np.zeros((len(split), choice.dim(self.config.output_dim)), np.float32)
         vectors = self.stream(chain.from_iterable(split))
         progress = tqdm(split, desc="encode", unit="text", disable=not show_progress_bar)
@@ -285,14 +285,14 @@ class Embedder(ABC):
             tokens = [choice.apply(h) for h in layers if h.shape[1]]
             if tokens:
                 encoded[i] = POOLINGS[pooling](np.concatenate(tokens))
-        next(vectors, None)  # at its end, the stream warns about truncated tokens
+        next(vectors, None)  # exhaust the stream: it warns about truncated tokens at the end
         if normalize_embeddings:
             encoded = unit(encoded)
         if convert_to_tensor:
             import torch
 
             encoded = torch.from_numpy(encoded)
-        return encoded[0] if one else encoded
+        return encoded[0] if is_single else encoded
 
     def similarity(self, a: Any, b: Any) -> FloatArray:
         """Return the cosine similarity of every vector in `a` to every vector in `b`, (N, M).
@@ -303,11 +303,11 @@ class Embedder(ABC):
         """
         return similarity(self._encoded(a), self._encoded(b))
 
-    def _encoded(self, given: Any) -> FloatArray:
-        texts = isinstance(given, str) or (
-            isinstance(given, Sequence) and all(isinstance(one, str) for one in given)
+    def _encoded(self, values: Any) -> FloatArray:
+        are_texts = isinstance(values, str) or (
+            isinstance(values, Sequence) and all(isinstance(value, str) for value in values)
         )
-        return self.encode(given) if texts else np.asarray(given, dtype=np.float32)
+        return self.encode(values) if are_texts else np.asarray(values, dtype=np.float32)
 
     def compute(
         self, sentences: Sequence[Sequence[str]], state: StatePolicy = "reset"

@@ -4,7 +4,7 @@
     CACHE/.KEY.npy.*.tmp     the same file while it is being computed
     CACHE/KEY.lock           held by the process that computes it
 
-KEY is a digest of the model's weights, its precision, the state, the number type and the tokens, so
+KEY is a digest of the model's weights, its precision, the state, the data type and the tokens, so
 that vectors of another model or text are never used. The size is limited: the least recently used
 files are removed before a new one is computed. Layers that do not fit are computed whenever they
 are needed. Files that are being computed do not count, so processes that compute layers at the same
@@ -113,7 +113,7 @@ class LiveLayers:
         texts: The tokenized texts.
         device: The device of the results.
         state: The initial state of each text, "reset" or "warm".
-        storage: The number type, "float32" or "float16".
+        storage: The data type, "float32" or "float16".
     """
 
     elmo: ElmoModel
@@ -266,7 +266,7 @@ def _distinct(texts: Iterable[Sequence[str]]) -> tuple[list[tuple[str, ...]], li
 
 
 def _rounded(layers: NDArray[np.float32], storage: str) -> NDArray[Any]:
-    """Convert layers to the number type in which they are stored."""
+    """Convert layers to the data type in which they are stored."""
     with np.errstate(over="ignore"):
         rounded = layers.astype(storage)
     if not np.isfinite(rounded).all():

@@ -89,19 +89,21 @@ class LayerChoice:
 
         "all" means every layer. Repeated choices are returned once.
         """
-        given = [layer] if isinstance(layer, Layer | LayerChoice) else list(layer)
-        if not given:
-            raise ConfigError(f"No layer was chosen: {_expected(n_layers)}.")
-        names = [check_layer(one, n_layers) for one in given if not isinstance(one, LayerChoice)]
+        layers = [layer] if isinstance(layer, Layer | LayerChoice) else list(layer)
+        if not layers:
+            raise ConfigError(f"Invalid layer []: {_expected(n_layers)}.")
+        names = [
+            check_layer(item, n_layers) for item in layers if not isinstance(item, LayerChoice)
+        ]
         check_mix(names, mix, gamma)
         choices: dict[str, LayerChoice] = {}
-        for one in given:
-            if isinstance(one, LayerChoice):
-                choice = one
-            elif check_layer(one) == "mix":
-                choice = cls.parse(one, n_layers, mix, gamma)
+        for item in layers:
+            if isinstance(item, LayerChoice):
+                choice = item
+            elif check_layer(item) == "mix":
+                choice = cls.parse(item, n_layers, mix, gamma)
             else:
-                choice = cls.parse(one, n_layers)
+                choice = cls.parse(item, n_layers)
             for single in choice.each():
                 choices.setdefault(single.label, single)
         return list(choices.values())
@@ -214,16 +216,16 @@ def mix_weights(
         raise ConfigError("Expected either s or w (the weights before the softmax), got both.")
     if not np.isfinite(gamma):
         raise ConfigError(f"Invalid value for gamma: {gamma}. Expected a finite number.")
-    given = s if s is not None else w
-    if given is None:
-        given = [1.0 / n_layers] * n_layers
+    values = s if s is not None else w
+    if values is None:
+        values = [1.0 / n_layers] * n_layers
     try:
-        weights = np.asarray(given, dtype=np.float32)
+        weights = np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError):
         weights = np.empty(0, dtype=np.float32)
     if weights.shape != (n_layers,) or not np.isfinite(weights).all():
         raise ConfigError(
-            f"Invalid mix {given!r}: expected {n_layers} finite weights, one per layer of the "
+            f"Invalid mix {values!r}: expected {n_layers} finite weights, one per layer of the "
             "model."
         )
     if w is not None:

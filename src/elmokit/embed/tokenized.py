@@ -31,15 +31,15 @@ def tokens_of(sentence: object, index: int, kind: str = "Sentence") -> Tokenized
         return tokens, [(k, k + len(t)) for k, t in zip(starts, tokens, strict=True)]
     if isinstance(sentence, bytes) or not isinstance(sentence, Iterable):
         raise DataError(
-            f"{kind} {index} is a {type(sentence).__name__} ({sentence!r:.40}); expected a string "
-            "or a list of tokens."
+            f"{kind} {index} has type {type(sentence).__name__} ({sentence!r:.40}); expected a "
+            "string or a list of tokens."
         )
     tokens = list(sentence)
     if not set(map(type, tokens)) <= {str}:
         for k, token in enumerate(tokens):
             if not isinstance(token, str):
                 raise DataError(
-                    f"Token {k} of {kind.lower()} {index} is a {type(token).__name__} "
+                    f"Token {k} of {kind.lower()} {index} has type {type(token).__name__} "
                     f"({token!r:.40}); expected a string."
                 )
     return tokens, None
@@ -58,8 +58,8 @@ def check_sentences(sentences: object, kind: str = "sentence") -> None:
     """Raise an error for anything that is not an iterable of sentences or other texts."""
     if isinstance(sentences, str | bytes) or not isinstance(sentences, Iterable):
         raise DataError(
-            f"Expected a list of {kind}s, got a {type(sentences).__name__}. A {kind} is a string "
-            "or a list of tokens."
+            f"Expected a list of {kind}s, got type {type(sentences).__name__}. A {kind} is a "
+            "string or a list of tokens."
         )
 
 
@@ -69,8 +69,8 @@ def check_texts(texts: Any) -> None:
     shape = getattr(texts, "shape", (0,))
     if len(shape) != 1:
         raise DataError(
-            f"Expected one column of texts, got a {type(texts).__name__} of shape {tuple(shape)}. "
-            "In a ColumnTransformer, use 'text' instead of ['text']."
+            f"Expected one column of texts, got type {type(texts).__name__} of shape "
+            f"{tuple(shape)}. In a ColumnTransformer, use 'text' instead of ['text']."
         )
 
 

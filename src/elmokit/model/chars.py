@@ -118,7 +118,7 @@ def check_token_lists(sentences: Sequence[Sequence[str]]) -> None:
         for k, token in enumerate(sentence):
             if not isinstance(token, str):
                 raise DataError(
-                    f"Token {k} of sentence {i} is a {type(token).__name__} ({token!r:.40}); "
+                    f"Token {k} of sentence {i} has type {type(token).__name__} ({token!r:.40}); "
                     "expected a string."
                 )
 

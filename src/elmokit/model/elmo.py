@@ -65,7 +65,7 @@ class Elmo(nn.Module):
     ) -> None:
         super().__init__()
         if outputs < 1:
-            raise ConfigError(f"Elmo needs at least one output, found outputs={outputs}.")
+            raise ConfigError(f"Invalid outputs {outputs}: expected an integer of at least 1.")
         self.bilm = bilm
         self.finetune = finetune
         self.word_boundaries = word_boundaries

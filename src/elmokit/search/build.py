@@ -171,11 +171,13 @@ def check_index_output(
     """Raise if an index cannot be built at `out`, before anything is loaded or computed."""
     import_lance()
     if append and overwrite:
-        raise OutputError("append and overwrite cannot be combined.")
+        raise OutputError("append and overwrite cannot be combined. Use one of them.")
     if out.is_file():
-        raise OutputError(f"{out} is a file: expected the directory of an index or a new name.")
+        raise OutputError(
+            f"{out} is a file: expected an index directory or a path that does not exist."
+        )
     if out.is_dir() and any(entry.name not in OWN_NAMES for entry in out.iterdir()):
-        raise OutputError(f"{out} contains other files. Choose a new name.")
+        raise OutputError(f"{out} contains other files. Choose another path.")
     if append:
         IndexMeta.read(out)
     elif (out / MANIFEST).exists() and not (resume or overwrite):
@@ -295,13 +297,13 @@ class IndexOutput(Output):
             )
         self._tokens_before = self.meta.tokens
         if is_resumed:
-            before = IndexMeta.read(self.path, UNFINISHED)
+            unfinished = IndexMeta.read(self.path, UNFINISHED)
             check_same_settings(
                 f"The interrupted run in {self.path} cannot be resumed",
-                {**before.run, "append": bool(before.digests)},
+                {**unfinished.run, "append": bool(unfinished.digests)},
                 {**run, "append": self._append},
             )
-            self.meta = before
+            self.meta = unfinished
         self.resumed_tokens = self.meta.tokens
         words: list[str] = []
         with reading(self.path):

@@ -134,7 +134,7 @@ def _not_an_index(folder: Path) -> str:
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         return (
-            f"{folder} {what}: expected the directory of an index. Build one with: elmo index "
+            f"{folder} {what}: expected an index directory. Build one with: elmo index "
             f"TEXT -o {folder}"
         )
     if (folder / UNFINISHED).exists():

@@ -78,8 +78,10 @@ def build_package(model: Path, output: Path, *, name: str, version: str) -> Path
         The wheel. The same model gives the same bytes.
     """
     if not modeldir.is_model_dir(model):
+        problem = "is not a model directory" if model.exists() else "does not exist"
         raise WeightsError(
-            f"{model} is not a model directory. Create one with: elmo convert {model} OUT"
+            f"{model} {problem}: expected a model directory, as written by `elmo train`. Convert a "
+            "model in another format with: elmo convert MODEL OUT"
         )
     if not _NAME.fullmatch(name):
         raise ConfigError(

@@ -185,7 +185,7 @@ class Column:
 
     Attributes:
         name: Its name in the file.
-        dtype: Its number type.
+        dtype: Its data type.
         shape: Its shape.
         pieces: Returns the pieces of the array in order, divided along the first axis.
     """

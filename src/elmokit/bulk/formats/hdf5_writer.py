@@ -44,7 +44,7 @@ class Hdf5Writer:
 
     Args:
         file: A new file. It is an HDF5 file only after `finish`.
-        dtype: The number type of the numbered datasets, "float32" or "float16".
+        dtype: The data type of the numbered datasets, "float32" or "float16".
     """
 
     def __init__(self, file: IO[bytes], dtype: str) -> None:

@@ -1,4 +1,4 @@
-"""The vectors that are stored for each token: layers and number type."""
+"""The vectors that are stored for each token: layers and data type."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Layout(Settings):
         return chosen if self.layer == "all" else chosen[None]
 
     def check_finite(self, vectors: Vectors, tokens: TokenIds) -> None:
-        """Raise an error if a value is infinite, not a number, or too large for the number type.
+        """Raise an error if a value is infinite, not a number, or too large for the data type.
 
         Args:
             vectors: (K, N, 2D).

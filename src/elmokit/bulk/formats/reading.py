@@ -42,7 +42,7 @@ class StoredVectors(Sequence[StoredSentence], ABC):
 
     Attributes:
         path: The file.
-        layout: The stored layers and their number type.
+        layout: The stored layers and their data type.
         about: Other metadata: the model, the state policy, the input files.
         documents: For a directory of shards, the name of each document and the range of its
             sentences.

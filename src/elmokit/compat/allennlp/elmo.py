@@ -178,8 +178,8 @@ class Elmo(nn.Module):
         """
         if not isinstance(inputs, Tensor):
             raise DataError(
-                f"inputs is a {type(inputs).__name__}; expected the tensor of character ids that "
-                "batch_to_ids returns: elmo(batch_to_ids(sentences))."
+                f"inputs has type {type(inputs).__name__}; expected the tensor of character ids "
+                "that batch_to_ids returns: elmo(batch_to_ids(sentences))."
             )
         leading = inputs.shape[:-2] or inputs.shape[:1]  # a custom module may read (B, T)
         if word_inputs is not None:

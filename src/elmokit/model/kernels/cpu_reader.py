@@ -1,10 +1,10 @@
-"""Both language models in parallel on a CPU, in float32 or in int8 through torch.
+"""Run both language models in parallel on a CPU, in float32 or in int8 with torch.
 
-The two directions are independent, so that each runs in its own thread with half of the cores. They
-need no synchronization, unlike two halves of one product. Layers write directly to the result.
+The two directions are independent, so each runs in its own thread with half of the cores. Unlike
+splitting every matrix product, this needs no synchronization. Layers write directly to the result.
 
-In int8, x_k and r_{k-1} are quantized to 8 bits, and the input of the projection to 16
-(`quantize.py` says why); biases, gates and states are float32.
+In int8, x_k and r_{k-1} are quantized to 8 bits, and the input of the projection to 16 bits (see
+`quantize.py` for the reason). Biases, gates and states are float32.
 
 The reference implementation is `elmokit.model.bilm.BiLM`; in float32, only the order of sums
 differs.
@@ -80,17 +80,17 @@ class CpuReader(ABC):
 
     @abstractmethod
     def _jobs(self, layers: Tensor, packing: Packing, state: LstmState) -> list[Callable[[], None]]:
-        """Return the work on a packed batch, as jobs that can run in parallel.
+        """Return jobs that process a packed batch and can run in parallel.
 
         Args:
-            layers: The vectors, of which only layer 0 is set; the jobs compute the others.
+            layers: The output. Only layer 0 is set; the jobs compute the others.
             packing: The packing of the batch.
-            state: The state in the order of the packed rows, which the jobs update.
+            state: The state, in the order of the packed rows. The jobs update it in place.
         """
 
 
 class TorchReader(CpuReader):
-    """A `CpuReader` whose products are computed by torch.
+    """A `CpuReader` that computes matrix products with torch.
 
     Args:
         bilm: The reference modules, on a CPU.
@@ -131,7 +131,7 @@ def convert_layers(bilm: BiLM, convert: Callable[[LstmLayer], Layer]) -> list[li
 
 
 class _TorchLayer:
-    """A layer of one direction."""
+    """One LSTM layer of one direction."""
 
     def __init__(self, layer: LstmLayer, *, int8: bool) -> None:
         linear = Int8Linear if int8 else PackedLinear
@@ -143,17 +143,17 @@ class _TorchLayer:
             self._projection = Int8Linear(weight, wide=True) if int8 else PackedLinear(weight)
 
     def __call__(self, x: Tensor, active: list[int], cell: Tensor, hidden: Tensor) -> Tensor:
-        """Read a packed batch from left to right; the states are changed in place.
+        """Process a packed batch from left to right, and update the states in place.
 
         Shape:
-            x (N, D), cell (B, H), hidden (B, D) -> outputs r (N, D), without the skip
+            x (N, D), cell (B, H), hidden (B, D) -> outputs r (N, D), without the skip connection
         """
         out = torch.empty_like(x)
         start = 0
         for steps in step_chunks(active, _TOKENS_AT_ONCE):
             gates_x = self._input(x[start : start + sum(steps)])  # (tokens, 4H)
-            for n, plus in zip(steps, torch.split(gates_x, steps), strict=True):
-                h = _update(self._recurrent(hidden[:n], plus), cell[:n], self.config.cell_clip)
+            for n, step_x in zip(steps, torch.split(gates_x, steps), strict=True):
+                h = _update(self._recurrent(hidden[:n], step_x), cell[:n], self.config.cell_clip)
                 if self._projection is not None:
                     h = self._projection(h)
                     if self.config.proj_clip is not None:
@@ -186,31 +186,32 @@ def sigmoids_first(weight: Tensor) -> Tensor:
 
 
 def sigmoids_first_bias(layer: LstmLayer) -> Tensor:
-    """Return the bias in that order, including the constant of the forget gate."""
+    """Return the bias in the order of `sigmoids_first`, with the constant of the forget gate."""
     i, j, f, o = layer.bias.detach().chunk(4, dim=0)
     return torch.cat([i, f + FORGET_BIAS, o, j])
 
 
 def in_parallel(jobs: Sequence[Callable[[], None]]) -> None:
-    """Run jobs in parallel, each in a thread with its share of torch's threads.
+    """Run jobs in parallel, each in a thread with an equal share of torch's threads.
 
-    The calling thread runs the first job. If torch uses one thread, it runs all of them.
+    The calling thread runs the first job. If torch uses only one thread, the calling thread runs
+    all jobs.
     """
     cores = torch.get_num_threads()
     inference = torch.is_inference_mode_enabled()
 
     def work(job: Callable[[], None]) -> None:
-        # The number of threads and the mode are settings of each thread.
+        # The number of torch threads and inference mode are per-thread settings.
         torch.set_num_threads(max(1, cores // len(jobs)))
         with torch.inference_mode(inference), torch.no_grad():
             job()
 
     with ThreadPoolExecutor(len(jobs)) as pool:
-        others = [pool.submit(work, job) for job in jobs[1:] if cores > 1]
+        futures = [pool.submit(work, job) for job in jobs[1:] if cores > 1]
         try:
-            for job in jobs[:1] if others else jobs:
+            for job in jobs[:1] if futures else jobs:
                 work(job)
         finally:
             torch.set_num_threads(cores)
-    for other in others:
-        other.result()
+    for future in futures:
+        future.result()

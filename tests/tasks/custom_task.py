@@ -90,7 +90,7 @@ class Digits(Task):
 """
 
 
-def own_task(folder: Path) -> tuple[Path, *tuple[str, ...]]:
+def custom_task(folder: Path) -> tuple[Path, *tuple[str, ...]]:
     """Write the task and data for it.
 
     Returns:
