@@ -29,6 +29,7 @@ import json
 import os
 import platform
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -68,6 +69,11 @@ class Shape(NamedTuple):
 
     n_layers: int
     output_dim: int
+    n_words: None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the shape as JSON values."""
+        return self._asdict()
 
 
 def word_means(pieces: Tensor, words: Sequence[int | None], n: int) -> tuple[FloatArray, int]:
@@ -107,7 +113,7 @@ class Encoder:
 
     Attributes:
         config: The number of layers and dimensions.
-        bilm: The network. Its fingerprint is the key of cached layers.
+        bilm: The network.
         no_pieces: The number of words without pieces so far.
     """
 
@@ -120,14 +126,21 @@ class Encoder:
         self.bilm = AutoModel.from_pretrained(self.folder, dtype=torch.float32).eval()
         shape = self.bilm.config
         self.config = Shape(shape.num_hidden_layers + 1, shape.hidden_size)
-        self.device, self.precision, self.warm = torch.device("cpu"), "exact", None
+        self.device, self.precision = torch.device("cpu"), "exact"
+        self.warm = self.lexicon = self.vocabulary = None
+        self.lock = threading.RLock()
         self.no_pieces = 0
         self.cache = PieceTable(self._table_means)
+
+    def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yield the parameters, sorted by name. The layer cache uses their fingerprint."""
+        for name, tensor in sorted(self.bilm.state_dict().items()):
+            yield name, tensor.numpy()
 
     @torch.inference_mode()
     def compute(
         self, sentences: Sequence[Sequence[str]], state: str = "reset"
-    ) -> tuple[list[FloatArray], None]:
+    ) -> list[FloatArray]:
         """Return the layers of each sentence, shape (7, T, D). `state` is ignored."""
         cut = self._pieces(
             [list(words) for words in sentences],
@@ -149,21 +162,20 @@ class Encoder:
             for row, i in enumerate(batch):
                 found[i], none = word_means(hidden[:, row], cut.word_ids(i), len(sentences[i]))
                 self.no_pieces += none
-        return found, None
+        return found
 
     def stream(
         self, sentences: Sequence[Sequence[str]], state: str = "reset"
     ) -> Iterator[SentenceVectors]:
         """Yield the layers of each sentence, computed in windows of several thousand tokens."""
         for window in windows(((list(words), None) for words in sentences), _WINDOW_TOKENS):
-            layers, _ = self.compute([words for words, _ in window])
+            layers = self.compute([words for words, _ in window])
             for (words, _), h in zip(window, layers, strict=True):
                 yield SentenceVectors(words, None, h)
 
     def top_alone(self, words: list[str]) -> FloatArray:
         """Return the top layer of words, each embedded as a sentence."""
-        layers, _ = self.compute([[word] for word in words])
-        return np.stack([h[-1, 0] for h in layers])
+        return np.stack([layers[-1, 0] for layers in self.compute([[word] for word in words])])
 
     @torch.inference_mode()
     def _table_means(self, words: list[str]) -> FloatArray:
@@ -326,7 +338,7 @@ def speed(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
             way(sentences)
             found[name].append(tokens / (time.process_time() - began))
     sample = text.sentences[:200]
-    both = [np.concatenate(model.compute(sample)[0], axis=1)[-1] for model in (encoder, int8)]
+    both = [np.concatenate(model.compute(sample), axis=1)[-1] for model in (encoder, int8)]
     return {
         "cpu": processor(),
         "text": text.describe(),

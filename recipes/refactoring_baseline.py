@@ -296,7 +296,7 @@ def training(folder: Path) -> dict[str, Any]:
     )
     log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     measured = json.loads(
-        elmo("evaluate", data, "--model", run / "model", "--state", "all", *JSON_ON_CPU)
+        elmo("perplexity", data, "--model", run / "model", "--state", "all", *JSON_ON_CPU)
     )
     vector = elmokit.load(run / "model", device="cpu").embed([SENTENCES[3]], "warm")[0]
     return {

@@ -6,7 +6,7 @@
 
 The last command compares two versions, which run alternately. The benchmark counts the statuses of
 all responses and reports the latencies of successful requests by kind, and the memory usage and
-open files of the server. It writes results/serve_soak.json.
+open files of the server. It writes results/serve-soak.json.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def main() -> None:
     parser.add_argument("--scenario", choices=SCENARIOS, default="mixed")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--version", action="append", metavar="NAME=SRC", default=[])
-    parser.add_argument("--output", "-o", type=Path, default=ROOT / "results" / "serve_soak.json")
+    parser.add_argument("--output", "-o", type=Path, default=ROOT / "results" / "serve-soak.json")
     options = parser.parse_args()
     versions = dict(text.split("=", 1) for text in options.version) or {"now": str(ROOT / "src")}
     os.sched_setaffinity(0, {CLIENT_CORE})
