@@ -138,9 +138,7 @@ class Encoder:
             yield name, tensor.numpy()
 
     @torch.inference_mode()
-    def compute(
-        self, sentences: Sequence[Sequence[str]], state: str = "reset"
-    ) -> list[FloatArray]:
+    def compute(self, sentences: Sequence[Sequence[str]], state: str = "reset") -> list[FloatArray]:
         """Return the layers of each sentence, shape (7, T, D). `state` is ignored."""
         cut = self._pieces(
             [list(words) for words in sentences],
