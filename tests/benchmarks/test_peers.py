@@ -1,4 +1,4 @@
-"""The comparison with other systems runs, and the pages show what it measured."""
+"""The comparison with other systems runs, and the pages show its results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULTS = PEERS.parents[1] / "results" / "embed-speed.json"
 
 @pytest.fixture
 def peers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """The modules of benchmarks/peers, by name, as `python benchmarks/peers/run.py` finds them."""
+    """Import the modules of benchmarks/peers by name, as `python benchmarks/peers/run.py` does."""
     names = ("run", "plan", "table", "environments", "protocol", "child")
     monkeypatch.syspath_prepend(str(PEERS))
     for name in names:
@@ -33,7 +33,7 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.mark.slow
-def test_a_run_without_the_peers_writes_its_table(
+def test_run_without_the_peers_writes_its_table(
     peers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = peers("run")
@@ -55,21 +55,21 @@ def test_a_run_without_the_peers_writes_its_table(
 @pytest.mark.parametrize(
     ("page", "short"), [("README.md", ["--short"]), ("docs/explanation/speed.md", [])]
 )
-def test_our_pages_show_what_was_measured(peers: Any, page: str, short: list[str]) -> None:
+def test_pages_show_the_measured_figures(peers: Any, page: str, short: list[str]) -> None:
     path = PEERS.parents[1] / page
     if not RESULTS.is_file() or not path.is_file():
         pytest.skip("a source package has no results")
     assert peers("table").main([*short, "--check", str(path)]) == 0
 
 
-def test_a_measuring_process_that_dies_says_why(peers: Any) -> None:
+def test_crash_of_a_measurement_is_explained(peers: Any) -> None:
     child = peers("child")
     program = [sys.executable, "-c", "import sys; sys.exit('out of luck')"]
     with child.Child(program) as process, pytest.raises(child.ChildError, match="luck"):
         process.ask("load")
 
 
-def test_a_measuring_process_that_hangs_is_stopped(peers: Any) -> None:
+def test_hanging_measurement_is_stopped(peers: Any) -> None:
     child = peers("child")
     program = [sys.executable, "-c", "import time; time.sleep(60)"]
     with (

@@ -1,4 +1,4 @@
-"""The load of benchmarks/serve, for a second and against a tiny server."""
+"""The load generator of benchmarks/serve, for one second and with a tiny server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.slow
-def test_good_clients_are_answered_among_bad_ones(
+def test_valid_requests_succeed_among_misbehaving_clients(
     scripts: tuple[ModuleType, ModuleType], server: Server
 ) -> None:
     clients, abuse = scripts

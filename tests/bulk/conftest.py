@@ -1,4 +1,4 @@
-"""The tiny model, a short text and an empty folder, for all that embeds text into files."""
+"""Fixtures for embedding text to files: the tiny model, a short text and an empty directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def elmo() -> ElmoModel:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same model as a folder."""
+    """Save the same model as a directory."""
     path = tmp_path_factory.mktemp("models") / "tiny"
     save(ModelParts(random_bilm(TINY)), path)
     return path

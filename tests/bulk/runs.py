@@ -1,4 +1,4 @@
-"""A short text to be embedded in parts, and ways for that to be stopped."""
+"""A short text that is embedded in several chunks, and ways to interrupt that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = EmbedSettings(chunk_bytes=20)
 
 
 class Stdin:
-    """Standard input with given bytes."""
+    """Standard input with the given bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.buffer = io.BytesIO(data)
@@ -48,5 +48,5 @@ def names(folder: Path) -> list[str]:
 
 
 def work_path(out: Path) -> Path:
-    """Return where the chunks of an unfinished file are."""
+    """Return the directory with the chunks of an unfinished file."""
     return out.with_name(f".{out.name}.chunks")

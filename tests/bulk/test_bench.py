@@ -1,4 +1,4 @@
-"""The measurement of `elmo embed` from text to disk."""
+"""The benchmark of `elmo embed`, from text to disk."""
 
 from __future__ import annotations
 

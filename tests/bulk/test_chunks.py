@@ -1,4 +1,4 @@
-"""Documents and their chunks: cut by the text alone, and nothing lost."""
+"""Documents and chunks: chunks depend only on the text and contain all of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lines_of(chunks: list[Chunk]) -> list[str]:
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 10, 16, 17, 40, 1000])
-def test_chunks_hold_all_lines_and_the_last_one_says_so(text: Path, chunk_bytes: int) -> None:
+def test_chunks_contain_all_lines_and_the_last_one_is_marked(text: Path, chunk_bytes: int) -> None:
     chunks = chunks_of(text, chunk_bytes=chunk_bytes)
     assert lines_of(chunks) == LINES
     assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
@@ -49,7 +49,7 @@ def test_chunks_hold_all_lines_and_the_last_one_says_so(text: Path, chunk_bytes:
     assert sum(chunk.n_bytes for chunk in chunks) == text.stat().st_size == known_size([str(text)])
 
 
-def test_a_text_without_lines_is_one_chunk(tmp_path: Path) -> None:
+def test_text_without_lines_is_one_chunk(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("")
     assert chunks_of(tmp_path / "empty.txt") == [Chunk(0, True, [], 0)]
 
@@ -59,7 +59,7 @@ def test_small_documents_share_a_chunk(text: Path) -> None:
     assert [passage.document for passage in chunk.passages] == [0] * 6 + [1] * 6 + [2] * 6
 
 
-def test_a_digest_knows_lines_places_and_the_end() -> None:
+def test_digest_depends_on_lines_positions_and_the_end() -> None:
     def digest(*passages: tuple[int, str], is_last: bool = False) -> str:
         return Chunk(0, is_last, [Passage(0, n, 0, 0, text) for n, text in passages], 0).digest
 
@@ -73,7 +73,7 @@ def test_a_digest_knows_lines_places_and_the_end() -> None:
     assert len(set(found)) == 5
 
 
-def test_packed_remote_and_parquet_documents_are_cut_like_the_plain_text(
+def test_compressed_remote_and_parquet_documents_give_the_same_chunks(
     text: Path, tmp_path: Path
 ) -> None:
     expected = chunks_of(text, chunk_bytes=20)
@@ -93,7 +93,7 @@ def test_rows_without_text_are_empty_lines(tmp_path: Path) -> None:
     assert lines_of(chunks_of(tmp_path / "t.parquet")) == ["a", "", "b"]
 
 
-def test_bad_lines_are_named_or_counted_in_their_chunk(tmp_path: Path) -> None:
+def test_invalid_lines_are_reported_or_counted_in_their_chunk(tmp_path: Path) -> None:
     (path := tmp_path / "bad.txt").write_bytes(b"one\n\xff\ntwo\n\xff\n\xff\nthree\n")
     with pytest.raises(DataError, match=r"bad\.txt, line 2"):
         chunks_of(path)
@@ -112,7 +112,7 @@ def test_bad_lines_are_named_or_counted_in_their_chunk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".parquet"])
-def test_a_long_line_is_cut_between_its_sentences(
+def test_long_lines_are_split_between_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     monkeypatch.setattr(module, "_PIECE_BYTES", 400)
@@ -138,7 +138,7 @@ def test_a_long_line_is_cut_between_its_sentences(
     assert found == [(i, *span) for i, span in enumerate(split_sentences(line))]
 
 
-def test_a_line_or_sentence_without_an_end_is_an_error_that_names_the_limit(
+def test_error_for_an_endless_line_or_sentence_states_the_limit(
     tmp_path: Path,
 ) -> None:
     (path := tmp_path / "t.txt").write_text("fine\n" + "x" * (2**20 + 2**17))
@@ -154,7 +154,7 @@ def test_a_line_or_sentence_without_an_end_is_an_error_that_names_the_limit(
         chunks_of(tmp_path / "t.parquet")
 
 
-def test_what_cannot_be_read_is_named(text: Path, tmp_path: Path) -> None:
+def test_unreadable_input_is_identified(text: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": [1, 2], "body": ["a", "b"]}), tmp_path / "t.parquet")
     message = r"no text column 'text'; its columns are: text \(int64\), body \(string\).*--column"
     with pytest.raises(DataError, match=message):

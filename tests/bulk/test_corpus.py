@@ -1,4 +1,4 @@
-"""A corpus in one file: the right vectors, any order of interruptions, nothing lost."""
+"""A corpus in one file: correct vectors, interruptions, no lost work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.sources.models import make_parts
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_line_is_a_sentence_and_its_vectors_are_those_of_embed(
+def test_each_line_is_a_sentence_with_the_vectors_of_embed(
     elmo: ElmoModel, text: Path, folder: Path, suffix: str
 ) -> None:
     out = folder / f"vectors{suffix}"
@@ -45,7 +45,7 @@ def test_a_line_is_a_sentence_and_its_vectors_are_those_of_embed(
     assert names(folder) == [out.name]
 
 
-def test_lines_and_keys_agree_and_readers_of_allennlp_find_their_sentences(
+def test_lines_match_keys_and_allennlp_readers_find_their_sentences(
     elmo: ElmoModel, text: Path, folder: Path
 ) -> None:
     embed_corpus(elmo, [text], out := folder / "vectors.h5", SMALL)
@@ -54,12 +54,12 @@ def test_lines_and_keys_agree_and_readers_of_allennlp_find_their_sentences(
         index = json.loads(file["sentence_to_index"][0])
     lines = TEXT.split("\n")
     assert index["Can you read the letter now?"] == "1"
-    assert index["I read the book yesterday."] == "6"  # of equal sentences the last
+    assert index["I read the book yesterday."] == "6"  # of equal sentences, the last one
     assert {int(number) for number in index.values()} == {1, 3, 4, 5, 6, 7}
     assert all(lines[int(number)] == line for line, number in index.items())
 
 
-def test_tokenized_text_is_cut_at_whitespace_only(
+def test_tokenized_text_is_split_at_whitespace_only(
     elmo: ElmoModel, folder: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "tokens.txt"
@@ -72,7 +72,7 @@ def test_tokenized_text_is_cut_at_whitespace_only(
         )
 
 
-def test_paragraphs_are_split_and_tokens_know_where_they_stood(
+def test_paragraphs_are_split_and_tokens_have_offsets(
     elmo: ElmoModel, text: Path, folder: Path
 ) -> None:
     settings = EmbedSettings(split=True, chunk_bytes=10)
@@ -99,7 +99,7 @@ def test_paragraphs_are_split_and_tokens_know_where_they_stood(
         ),
     ],
 )
-def test_layers_can_be_chosen(
+def test_layers_can_be_selected(
     elmo: ElmoModel, text: Path, folder: Path, settings: EmbedSettings, expected: Any
 ) -> None:
     embed_corpus(elmo, [text], out := folder / "vectors.safetensors", settings)
@@ -110,7 +110,7 @@ def test_layers_can_be_chosen(
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
-def test_carried_state_goes_on_from_part_to_part(
+def test_carried_state_continues_across_chunks(
     elmo: ElmoModel, text: Path, folder: Path, rows: int
 ) -> None:
     settings = EmbedSettings(state="carry", rows=rows, chunk_bytes=30)
@@ -121,7 +121,7 @@ def test_carried_state_goes_on_from_part_to_part(
             np.testing.assert_allclose(found.vectors, item.layers, atol=1e-5)
 
 
-def test_warm_state_is_used_and_is_part_of_the_model(text: Path, folder: Path) -> None:
+def test_warm_state_is_used_and_part_of_the_fingerprint(text: Path, folder: Path) -> None:
     bilm = random_bilm(TINY)
     state = [LstmState(torch.randn(2, 2, 1, 24), torch.randn(2, 2, 1, 10)) for _ in range(2)]
     one, other = (ElmoModel(ModelParts(bilm, warm=warm), device="cpu") for warm in state)
@@ -137,7 +137,7 @@ def test_warm_state_is_used_and_is_part_of_the_model(text: Path, folder: Path) -
         np.testing.assert_allclose(stored[3].vectors, expected, atol=1e-5)
 
 
-def test_a_model_without_warm_state_says_so_and_leaves_nothing(
+def test_missing_warm_state_is_an_error_and_leaves_no_files(
     elmo: ElmoModel, text: Path, folder: Path
 ) -> None:
     with pytest.raises(ConfigError, match="elmo warm"):
@@ -145,7 +145,7 @@ def test_a_model_without_warm_state_says_so_and_leaves_nothing(
     assert names(folder) == []
 
 
-def test_word_models_work_and_their_words_are_part_of_the_model(
+def test_word_input_models_work_and_their_vocabulary_is_part_of_the_fingerprint(
     tmp_path: Path, folder: Path
 ) -> None:
     (tmp_path / "text.txt").write_text("the book\nbook the other\n")
@@ -182,7 +182,7 @@ def test_text_without_tokens_gives_a_file_without_vectors(
         assert [s.vectors.shape for s in stored] == [(3, 0, 20)] * len(content)
 
 
-def test_progress_is_told_in_bytes_of_input(elmo: ElmoModel, text: Path, folder: Path) -> None:
+def test_progress_is_reported_in_bytes_of_input(elmo: ElmoModel, text: Path, folder: Path) -> None:
     told: list[Progress] = []
     embed_corpus(elmo, [text], folder / "vectors.npz", SMALL, on_progress=told.append)
     assert told[0][:3] == (0, 0, len(TEXT))
@@ -191,10 +191,10 @@ def test_progress_is_told_in_bytes_of_input(elmo: ElmoModel, text: Path, folder:
     assert [p.tokens for p in told] == sorted({p.tokens for p in told})
 
 
-# ------------------------------------------------------------------------- output in the way
+# ---------------------------------------------------------------------------------- existing output
 
 
-def test_an_output_is_replaced_only_when_asked_and_only_at_the_end(
+def test_output_is_replaced_only_on_request_and_only_at_the_end(
     elmo: ElmoModel, text: Path, folder: Path
 ) -> None:
     out = folder / "vectors.npz"
@@ -211,7 +211,7 @@ def test_an_output_is_replaced_only_when_asked_and_only_at_the_end(
     assert len(open_vectors(out)) == 8
 
 
-def test_an_output_that_cannot_be_written_is_known_before_any_work(
+def test_unwritable_output_is_reported_before_any_work(
     elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ElmoModel, "compute_block", stop_after(0))
@@ -226,7 +226,7 @@ def test_an_output_that_cannot_be_written_is_known_before_any_work(
 
 
 @pytest.mark.parametrize("options", [{"overwrite": True}, {"resume": True}])
-def test_an_input_is_never_replaced(
+def test_input_is_never_overwritten(
     elmo: ElmoModel, text: Path, folder: Path, options: dict[str, bool]
 ) -> None:
     text.rename(same := folder / "text.npz")
@@ -235,7 +235,7 @@ def test_an_input_is_never_replaced(
     assert same.read_text("utf-8") == TEXT
 
 
-def test_a_sentence_of_too_many_tokens_is_an_error_that_names_line_and_limit(
+def test_error_for_a_sentence_with_too_many_tokens_states_line_and_limit(
     elmo: ElmoModel, text: Path, folder: Path
 ) -> None:
     text.write_text("fine\n" + "a " * 65_537 + "\n")
@@ -244,15 +244,15 @@ def test_a_sentence_of_too_many_tokens_is_an_error_that_names_line_and_limit(
     assert kept_sentences(folder / "v.npz") == 0
 
 
-def test_folders_of_the_output_are_made(elmo: ElmoModel, text: Path, folder: Path) -> None:
+def test_missing_output_directories_are_created(elmo: ElmoModel, text: Path, folder: Path) -> None:
     embed_corpus(elmo, [text], folder / "new" / "one" / "vectors.npz", SMALL)
     assert names(folder / "new" / "one") == ["vectors.npz"]
 
 
-# ----------------------------------------------------------------------------------- bad input
+# ------------------------------------------------------------------------------------ invalid input
 
 
-def test_a_bad_line_is_named_and_the_chunks_before_it_are_kept(
+def test_invalid_line_is_reported_and_previous_chunks_are_kept(
     elmo: ElmoModel, text: Path, folder: Path
 ) -> None:
     text.write_bytes(TEXT.encode() * 50 + b"caf\xe9\nlast\n")
@@ -261,7 +261,7 @@ def test_a_bad_line_is_named_and_the_chunks_before_it_are_kept(
         embed_corpus(elmo, [text], out, SMALL)
     assert not out.exists()
     kept = kept_sentences(out)
-    assert 380 < kept < 401  # all but the chunk with the bad line
+    assert 380 < kept < 401  # all chunks except the one with the invalid line
     with pytest.warns(ElmoWarning, match=r"Skipped 1 line; .* line 401"):
         summary = embed_corpus(elmo, [text], out, SMALL, skip_bad=True, resume=True)
     assert (summary.sentences, summary.skipped_lines) == (401, 1)
@@ -269,18 +269,14 @@ def test_a_bad_line_is_named_and_the_chunks_before_it_are_kept(
 
 
 @pytest.mark.parametrize("bad", ["missing.txt", ".", "-"])
-def test_files_that_cannot_be_read_are_an_error(
-    elmo: ElmoModel, text: Path, folder: Path, bad: str
-) -> None:
+def test_unreadable_files_are_an_error(elmo: ElmoModel, text: Path, folder: Path, bad: str) -> None:
     second = "-" if bad == "-" else str(folder / bad)
     with pytest.raises(DataError):
         embed_corpus(elmo, [second, text, second], folder / "v.npz", SMALL)
     assert names(folder) == []
 
 
-def test_long_tokens_are_counted_and_warned_of_once(
-    elmo: ElmoModel, text: Path, folder: Path
-) -> None:
+def test_long_tokens_are_counted_in_one_warning(elmo: ElmoModel, text: Path, folder: Path) -> None:
     text.write_text(("a" * 49 + " fine " + "b" * 48 + " " + "\u00e9" * 25 + "\n") * 30)
     with pytest.warns(ElmoWarning, match="Truncated 60 tokens to 48 bytes") as caught:
         summary = embed_corpus(elmo, [text], folder / "v.npz", SMALL)

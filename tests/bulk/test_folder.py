@@ -1,4 +1,4 @@
-"""A folder of shards: the right rows, whoever makes them and however often they are interrupted."""
+"""Directories of shards: identical files for any number of processes and interruptions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def documents(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def make(elmo: ElmoModel, documents: list[Path], tmp_path: Path) -> Callable[..., Any]:
-    """Make the folder of a name."""
+    """Write the directory with the given name."""
 
     def embed(name: str, **options: Any) -> Any:
         values = {"settings": SETTINGS, **options}
@@ -66,7 +66,7 @@ def assert_same_files(one: Path, other: Path) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
-def test_rows_are_tokens_with_their_places_and_vectors(
+def test_rows_are_tokens_with_positions_and_vectors(
     elmo: ElmoModel, make: Callable[..., Any], documents: list[Path], tmp_path: Path
 ) -> None:
     summary = make("out", settings=EmbedSettings(split=True, chunk_bytes=60))
@@ -95,7 +95,7 @@ def test_rows_are_tokens_with_their_places_and_vectors(
         EmbedSettings(tokenized=True, layer="top", chunk_bytes=60),
     ],
 )
-def test_layers_and_numbers_can_be_chosen(
+def test_layers_and_dtypes_can_be_selected(
     make: Callable[..., Any], tmp_path: Path, settings: EmbedSettings
 ) -> None:
     make("out", settings=settings)
@@ -106,7 +106,7 @@ def test_layers_and_numbers_can_be_chosen(
     assert (table.column("start").null_count == len(table)) == settings.tokenized
 
 
-def test_two_workers_make_the_same_files_as_one_process(
+def test_two_workers_write_the_same_files_as_one_process(
     make: Callable[..., Any], documents: list[Path], tmp_path: Path
 ) -> None:
     save(ModelParts(random_bilm(TINY)), tmp_path / "model")
@@ -121,10 +121,10 @@ def test_two_workers_make_the_same_files_as_one_process(
     )
     assert_same_files(tmp_path / "one", tmp_path / "two")
     assert len(names(tmp_path / "one")) > 8
-    assert len(told) == len(names(tmp_path / "one")) - 1  # the start; not the two .json files
+    assert len(told) == len(names(tmp_path / "one")) - 1  # the start only; not the two .json files
 
 
-def test_whoever_is_interrupted_after_every_shard_makes_the_same_files(
+def test_interruption_after_every_shard_gives_the_same_files(
     make: Callable[..., Any], tmp_path: Path
 ) -> None:
     make("whole")
@@ -138,11 +138,11 @@ def test_whoever_is_interrupted_after_every_shard_makes_the_same_files(
         assert kept == {p: p.stat().st_mtime_ns for p in kept}
     assert stops > 2
     assert_same_files(tmp_path / "whole", tmp_path / "pieces")
-    assert make("pieces", resume=True).resumed_sentences == 24  # nothing is left to do
+    assert make("pieces", resume=True).resumed_sentences == 24  # no work is left
     assert_same_files(tmp_path / "whole", tmp_path / "pieces")
 
 
-def test_what_a_kill_leaves_half_written_is_removed(
+def test_incomplete_files_of_a_killed_process_are_removed(
     make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make("whole")
@@ -153,7 +153,7 @@ def test_what_a_kill_leaves_half_written_is_removed(
     assert_same_files(tmp_path / "whole", tmp_path / "out")
 
 
-def test_a_document_that_changed_is_refused(
+def test_changed_document_is_rejected_on_resume(
     make: Callable[..., Any], documents: list[Path]
 ) -> None:
     with pytest.raises(Stopped):
@@ -164,7 +164,7 @@ def test_a_document_that_changed_is_refused(
         make("out", resume=True)
     documents[0].write_text(before)
     make("out", resume=True)
-    documents[0].write_text(before[:70])  # the chunks after its end are there
+    documents[0].write_text(before[:70])  # the chunks after its end exist
     with pytest.raises(ElmoError):
         make("out", resume=True)
 
@@ -176,7 +176,7 @@ def test_a_document_that_changed_is_refused(
         ({"settings": EmbedSettings(chunk_bytes=61)}, "chunk_bytes was 60"),
     ],
 )
-def test_other_settings_are_refused_and_named(
+def test_changed_settings_are_rejected_and_named(
     make: Callable[..., Any], changed: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(Stopped):
@@ -186,7 +186,9 @@ def test_other_settings_are_refused_and_named(
     make("out", resume=True)
 
 
-def test_nothing_is_thrown_away_unasked(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_existing_files_are_never_deleted_without_a_request(
+    make: Callable[..., Any], tmp_path: Path
+) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "precious.txt").write_text("precious")
     for options in ({}, {"overwrite": True}, {"resume": True}):
@@ -206,7 +208,7 @@ def test_nothing_is_thrown_away_unasked(make: Callable[..., Any], tmp_path: Path
     assert_same_files(tmp_path / "whole", tmp_path / "out")
 
 
-def test_two_processes_never_fill_one_folder(make: Callable[..., Any]) -> None:
+def test_two_processes_cannot_write_to_the_same_directory(make: Callable[..., Any]) -> None:
     def again(_: Progress) -> None:
         for options in ({"resume": True}, {"overwrite": True}):
             with pytest.raises(OutputError):
@@ -215,7 +217,7 @@ def test_two_processes_never_fill_one_folder(make: Callable[..., Any]) -> None:
     make("out", on_progress=again)
 
 
-def test_a_damaged_shard_is_named(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_damaged_shard_is_identified(make: Callable[..., Any], tmp_path: Path) -> None:
     make("whole")
     with pytest.raises(Stopped):
         make("out", on_progress=stop_after(3))
@@ -227,12 +229,14 @@ def test_a_damaged_shard_is_named(make: Callable[..., Any], tmp_path: Path) -> N
     assert_same_files(tmp_path / "whole", tmp_path / "out")
 
 
-def test_resuming_nothing_says_so(make: Callable[..., Any]) -> None:
+def test_resume_without_a_previous_run_gives_a_warning(make: Callable[..., Any]) -> None:
     with pytest.warns(ElmoWarning, match="no interrupted run"):
         make("out", resume=True)
 
 
-def test_losses_are_counted_and_warned_of(make: Callable[..., Any], documents: list[Path]) -> None:
+def test_skipped_and_truncated_input_is_counted_with_a_warning(
+    make: Callable[..., Any], documents: list[Path]
+) -> None:
     documents[0].write_bytes(b"fine\n\xff\n" + b"x" * 60 + b"\n")
     with pytest.warns(ElmoWarning) as caught:
         summary = make("out", skip_bad=True)
@@ -242,13 +246,13 @@ def test_losses_are_counted_and_warned_of(make: Callable[..., Any], documents: l
     assert second == "Truncated 1 token to 48 bytes."
 
 
-def test_a_state_cannot_be_carried_from_shard_to_shard(make: Callable[..., Any]) -> None:
+def test_state_cannot_be_carried_across_shards(make: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError):
         make("out", settings=EmbedSettings(state="carry"))
 
 
-def test_a_directory_may_be_remote(elmo: ElmoModel, tmp_path: Path) -> None:
-    """A file:// URL is accessed through pyarrow, as s3:// is."""
+def test_directory_may_be_remote(elmo: ElmoModel, tmp_path: Path) -> None:
+    """A file:// URL is accessed through pyarrow, just like s3://."""
     place = f"file://{tmp_path}/out"
     chunk = Chunk(0, True, [Passage(0, 1, 0, 0, "A line."), Passage(0, 2, 0, 0, "")], 9)
     manifest = {"model": "x"}
@@ -273,7 +277,7 @@ def test_a_directory_may_be_remote(elmo: ElmoModel, tmp_path: Path) -> None:
         assert directory.records() == {}
 
 
-def test_ray_is_asked_for_by_its_extra(
+def test_ray_without_its_extra_is_an_error(
     make: Callable[..., Any], documents: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)

@@ -1,4 +1,4 @@
-"""Each format as other programs read it, and as they write it."""
+"""Each format as other programs read and write it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sentences() -> list[SentenceVectors]:
     return some_sentences()
 
 
-def test_hdf5_is_what_readers_of_allennlp_expect(
+def test_hdf5_can_be_read_like_files_of_allennlp(
     tmp_path: Path, sentences: list[SentenceVectors]
 ) -> None:
     path = tmp_path / "vectors.h5"
@@ -36,14 +36,14 @@ def test_hdf5_is_what_readers_of_allennlp_expect(
         np.testing.assert_array_equal(file["2"][...], sentences[2].layers)
         assert file["sentence_to_index"].shape == (1,)
         index = json.loads(file["sentence_to_index"][0])
-        # As with AllenNLP, of equal sentences the last one is named.
+        # As with AllenNLP, the index lists the last one of equal sentences.
         assert index == {"I read the b\u00f6\u00f6k .": "3", "": "4", "Yes \U0001f642": "2"}
     write_vectors(path, sentences, layer="top")
     with h5py.File(path) as file:
         assert file["0"].shape == (5, DIM)
 
 
-def test_hdf5_leaves_the_index_out_when_it_would_not_fit_in_memory(
+def test_hdf5_omits_the_index_if_it_would_not_fit_in_memory(
     tmp_path: Path, sentences: list[SentenceVectors], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "vectors.h5"
@@ -74,21 +74,22 @@ def test_hdf5_of_other_programs_is_read(tmp_path: Path) -> None:
         assert (stored.layout.layer, stored.layout.dim) == ("all", 4)
         assert [s.tokens for s in stored] == [None, ["Hello", "."], None]
         np.testing.assert_array_equal(stored[1].vectors, layers)
-    with h5py.File(path, "w") as file:  # bilm-tf wrote no index; others one layer in float64
+    # Bilm-tf writes no index; other programs write one layer in float64.
+    with h5py.File(path, "w") as file:
         file.create_dataset("0", data=layers[0].astype(np.float64))
     with open_vectors(path) as stored:
         assert stored[0].tokens is None
         assert stored[0].vectors.shape == (2, 4)
 
 
-def test_npz_opens_with_numpy_alone(tmp_path: Path, sentences: list[SentenceVectors]) -> None:
+def test_npz_can_be_read_with_numpy_only(tmp_path: Path, sentences: list[SentenceVectors]) -> None:
     path = tmp_path / "vectors.npz"
     write_vectors(path, sentences)
     with np.load(path, allow_pickle=False) as arrays:
         check_arrays(dict(arrays), sentences)
 
 
-def test_safetensors_opens_with_the_library(
+def test_safetensors_can_be_read_with_the_library(
     tmp_path: Path, sentences: list[SentenceVectors]
 ) -> None:
     path = tmp_path / "vectors.safetensors"
@@ -122,7 +123,7 @@ def test_arrays_without_offsets_have_no_spans(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_parquet_is_one_row_per_token(
+def test_parquet_has_one_row_per_token(
     tmp_path: Path, sentences: list[SentenceVectors], dtype: str
 ) -> None:
     path = tmp_path / "vectors.parquet"
@@ -145,7 +146,7 @@ def test_parquet_is_one_row_per_token(
     assert len(row["vector"]) == DIM
 
 
-def test_a_missing_pyarrow_says_what_to_install(
+def test_missing_pyarrow_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)

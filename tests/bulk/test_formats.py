@@ -1,4 +1,4 @@
-"""Vector files: what is written is read back, by us and by the libraries everybody has."""
+"""Vector files: round trips through elmokit and through common libraries."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_round_trip(
             assert tokens == given_.tokens
             assert vectors.dtype == dtype
             wanted = expected(given_, layer, dtype)
-            if layer == "mix":  # the order of the sum is not part of the format
+            if layer == "mix":  # the order of the summation is not part of the format
                 np.testing.assert_allclose(
                     vectors, wanted, rtol=2e-3 if dtype == "float16" else 1e-5
                 )
@@ -84,7 +84,7 @@ def test_round_trip(
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_stored_file_is_a_sequence(
+def test_stored_file_is_a_sequence(
     tmp_path: Path, sentences: list[SentenceVectors], suffix: str
 ) -> None:
     path = tmp_path / f"vectors{suffix}"
@@ -98,7 +98,7 @@ def test_a_stored_file_is_a_sequence(
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_nothing_at_all_can_be_stored(tmp_path: Path, suffix: str) -> None:
+def test_empty_input_can_be_stored(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"vectors{suffix}"
     write_vectors(path, [])
     assert len(open_vectors(path)) == 0
@@ -108,7 +108,7 @@ def test_nothing_at_all_can_be_stored(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".npz", ".safetensors"])
-def test_any_string_that_python_can_hold_is_kept(tmp_path: Path, suffix: str) -> None:
+def test_any_python_string_is_preserved(tmp_path: Path, suffix: str) -> None:
     odd = ["", " ", "a b", "new\nline", "\x00", "\ud800", "\ufeff", "\u2028", "x" * 100_000, '"']
     path = tmp_path / f"vectors{suffix}"
     write_vectors(path, [sentence(*odd, offsets=False), sentence("after")])
@@ -117,7 +117,7 @@ def test_any_string_that_python_can_hold_is_kept(tmp_path: Path, suffix: str) ->
         assert stored[1].tokens == ["after"]
 
 
-def test_parquet_says_which_string_it_cannot_hold(tmp_path: Path) -> None:
+def test_parquet_identifies_strings_that_it_cannot_store(tmp_path: Path) -> None:
     path = tmp_path / "vectors.parquet"
     with pytest.raises(DataError, match=r"ud800.*lone surrogate"):
         write_vectors(path, [sentence("fine", "\ud800")])
@@ -133,7 +133,9 @@ def test_parquet_says_which_string_it_cannot_hold(tmp_path: Path) -> None:
     words=st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=5))),
     suffix=st.sampled_from(SUFFIXES),
 )
-def test_any_sentences_round_trip(tmp_path: Path, words: list[list[str]], suffix: str) -> None:
+def test_round_trip_of_arbitrary_sentences(
+    tmp_path: Path, words: list[list[str]], suffix: str
+) -> None:
     items = [sentence(*tokens, seed=i) for i, tokens in enumerate(words)]
     path = tmp_path / f"vectors{suffix}"
     write_vectors(path, items)
@@ -144,20 +146,20 @@ def test_any_sentences_round_trip(tmp_path: Path, words: list[list[str]], suffix
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_the_same_vectors_give_the_same_bytes(
+def test_same_vectors_give_the_same_bytes(
     tmp_path: Path, sentences: list[SentenceVectors], suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = tmp_path / f"one{suffix}", tmp_path / f"other{suffix}"
     write_vectors(one, sentences)
-    monkeypatch.setattr("time.time", lambda: 2e9)  # zip files would have it in them
+    monkeypatch.setattr("time.time", lambda: 2e9)  # zip files would contain the time
     write_vectors(other, sentences)
     assert one.read_bytes() == other.read_bytes()
 
 
-# ----------------------------------------------------------------------------- what cannot be
+# ------------------------------------------------------------------------------------ invalid files
 
 
-def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
+def test_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'\.hdf' .* Did you mean .*\.npz, \.safetensors"):
         write_vectors(tmp_path / "vectors.hdf", [])
 
@@ -173,7 +175,7 @@ def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
         ({"layer": "mix", "mix": [1, 0, 0], "gamma": float("nan")}, "gamma"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(
+def test_incompatible_settings_are_rejected(
     tmp_path: Path, wrong: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -182,7 +184,7 @@ def test_settings_that_do_not_fit_are_refused(
 
 
 @pytest.mark.parametrize(("value", "dtype"), [(1e5, "float16"), (np.inf, "float32")])
-def test_values_beyond_the_number_type_are_an_error(
+def test_values_that_overflow_the_dtype_are_an_error(
     tmp_path: Path, value: float, dtype: str
 ) -> None:
     item = sentence("huge", "fine")
@@ -193,7 +195,7 @@ def test_values_beyond_the_number_type_are_an_error(
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_damaged_and_foreign_files_are_a_clear_error(
+def test_damaged_and_unrelated_files_are_an_error(
     tmp_path: Path, sentences: list[SentenceVectors], suffix: str
 ) -> None:
     path = tmp_path / f"vectors{suffix}"
@@ -207,7 +209,7 @@ def test_damaged_and_foreign_files_are_a_clear_error(
         open_vectors(tmp_path / f"missing{suffix}")
 
 
-def test_arrays_of_other_programs_are_a_clear_error(tmp_path: Path) -> None:
+def test_arrays_of_other_programs_are_an_error(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
     path = tmp_path / "foreign.npz"
@@ -229,7 +231,7 @@ def test_arrays_of_other_programs_are_a_clear_error(tmp_path: Path) -> None:
         open_vectors(path)
 
 
-def test_a_file_that_a_newer_version_wrote_is_refused(
+def test_files_of_newer_versions_are_rejected(
     tmp_path: Path, sentences: list[SentenceVectors]
 ) -> None:
     path = tmp_path / "vectors.h5"
@@ -240,9 +242,7 @@ def test_a_file_that_a_newer_version_wrote_is_refused(
         open_vectors(path)
 
 
-def test_arrays_that_disagree_are_an_error(
-    tmp_path: Path, sentences: list[SentenceVectors]
-) -> None:
+def test_inconsistent_arrays_are_an_error(tmp_path: Path, sentences: list[SentenceVectors]) -> None:
     path = tmp_path / "vectors.npz"
     write_vectors(path, sentences)
     with np.load(path) as stored:
@@ -258,7 +258,7 @@ def test_arrays_that_disagree_are_an_error(
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path, suffix: str) -> None:
+def test_unwritable_path_is_an_error(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"vectors{suffix}"
     path.mkdir()
     with pytest.raises(OutputError):
@@ -269,11 +269,11 @@ def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path, suffix: str)
 @pytest.mark.parametrize(
     ("suffix", "old", "new"),
     [
-        (".npz", b"'shape': (", b"'shape': ["),  # numpy: tokenize.TokenError
+        (".npz", b"'shape': (", b"'shape': ["),  # numpy raises tokenize.TokenError
         (".safetensors", (5).to_bytes(8, "little"), (2**22).to_bytes(8, "little")),  # an offset
     ],
 )
-def test_errors_of_libraries_are_reported_as_damage(
+def test_library_errors_are_reported_as_damaged_files(
     sentences: list[SentenceVectors], tmp_path: Path, suffix: str, old: bytes, new: bytes
 ) -> None:
     path = tmp_path / f"vectors{suffix}"

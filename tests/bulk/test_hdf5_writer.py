@@ -1,4 +1,4 @@
-"""The HDF5 library reads and extends the files of `Hdf5Writer`."""
+"""The HDF5 library can read and extend the files of `Hdf5Writer`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elmokit.bulk.formats.hdf5_writer import Hdf5Writer
 
 
 def write(path: Path, count: int, *, named: bool = True, dtype: str = "float16") -> None:
-    """Write datasets whose values and lengths depend on their numbers."""
+    """Write datasets whose values and lengths depend on their number."""
     with path.open("wb") as file:
         writer = Hdf5Writer(file, dtype)
         for first in range(0, count, 10):
@@ -37,10 +37,10 @@ def check(file: h5py.File, number: int) -> None:
     assert dict(dataset.attrs) == {"tokens": f"käse {number}"}
 
 
-# A leaf of the tree has up to 8 names and other nodes have up to 32 children.
+# A leaf of the tree has up to 8 names, and other nodes have up to 32 children.
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 255, 256, 257, 8191, 8192, 8193])
-def test_the_library_finds_every_dataset(tmp_path: Path, count: int, named: bool) -> None:
+def test_library_finds_every_dataset(tmp_path: Path, count: int, named: bool) -> None:
     path = tmp_path / "file.h5"
     write(path, count, named=named)
     with h5py.File(path) as file:
@@ -54,7 +54,7 @@ def test_the_library_finds_every_dataset(tmp_path: Path, count: int, named: bool
             assert file["sentence_to_index"][0].decode() == "ü" * 10_000
 
 
-def test_a_file_without_numbered_datasets(tmp_path: Path) -> None:
+def test_file_without_numbered_datasets(tmp_path: Path) -> None:
     path = tmp_path / "file.h5"
     write(path, 0)
     with h5py.File(path) as file:
@@ -62,7 +62,7 @@ def test_a_file_without_numbered_datasets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_number_types_and_ranks(tmp_path: Path, dtype: str) -> None:
+def test_dtypes_and_ranks(tmp_path: Path, dtype: str) -> None:
     path = tmp_path / "file.h5"
     numbers = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(dtype)
     with path.open("wb") as file:
@@ -74,7 +74,7 @@ def test_number_types_and_ranks(tmp_path: Path, dtype: str) -> None:
         np.testing.assert_array_equal(file["0"][...], numbers[:, 1:3])
 
 
-def test_the_library_extends_a_file(tmp_path: Path) -> None:
+def test_library_can_extend_a_file(tmp_path: Path) -> None:
     path = tmp_path / "file.h5"
     count = 1000
     write(path, count)
@@ -99,13 +99,13 @@ def test_the_library_extends_a_file(tmp_path: Path) -> None:
         assert file["group/dataset"][()] == 5
 
 
-def test_bytes_depend_on_the_content_alone(tmp_path: Path) -> None:
+def test_bytes_depend_only_on_the_content(tmp_path: Path) -> None:
     write(tmp_path / "one.h5", 100)
     write(tmp_path / "two.h5", 100)
     assert (tmp_path / "one.h5").read_bytes() == (tmp_path / "two.h5").read_bytes()
 
 
-def test_a_full_disk_raises_an_error() -> None:
+def test_full_disk_raises_an_error() -> None:
     class FullDisk(io.BytesIO):
         def write(self, data: bytes) -> int:  # type: ignore[override]
             if self.tell() + len(data) > 1000:

@@ -1,7 +1,7 @@
-"""Real kills of `elmo embed`: whenever the process dies, nothing is lost and nothing is repeated.
+"""Kill `elmo embed` at any time: no work is lost or repeated.
 
-Each time the run is resumed, and the file must have the same bytes as that of a run which nobody
-disturbed.
+After each kill, the run is resumed, and the resulting file must have the same bytes as that of an
+uninterrupted run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.process_utils import FileOperation, Pause, elmo, kill_when, run, star
 
 SUFFIXES = [".h5", ".npz", ".safetensors", ".parquet"]
 CHUNKS = "0*.safetensors"
-# Where the runs below are stopped.
+# Calls at which the runs below are paused.
 WRITE_CHUNK = "elmokit.bulk.output.FileOutput.write"
 SAVE_CHUNK = "elmokit.bulk.formats.block.save_block"  # under a temporary name
 MAKE_OUTPUT = "elmokit.bulk.run.Run._about"
@@ -50,7 +50,7 @@ def chunk_times(out: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in work_path(out).glob(CHUNKS)}
 
 
-# ----------------------------------------------------------------------------- at chosen points
+# ---------------------------------------------------------------------------------- at chosen calls
 
 
 def test_three_kills(tmp_path: Path, model: Path) -> None:
@@ -69,17 +69,17 @@ def test_three_kills(tmp_path: Path, model: Path) -> None:
         kept.append(chunk_times(out))
     assert len(kept[0]) == 3
     assert len(kept[1]) == 5
-    assert kept[0].items() < kept[1].items() < kept[2].items()  # no chunk was lost or made again
+    assert kept[0].items() < kept[1].items() < kept[2].items()  # no chunk was lost or recomputed
     run_to_end(command(model, text, out, 200, "--resume"))
     assert out.read_bytes() == whole.read_bytes()
     assert [path.name for path in folder.iterdir()] == [out.name]
 
 
-# ------------------------------------------------------------------------ at every file operation
+# -------------------------------------------------------------------------- at every file operation
 
 
 def embed(model: Path, text: Path, out: Path, resume: bool = False) -> None:
-    """What the command does, without the time that the command line takes."""
+    """Do what the command does, without the startup time of the command line."""
     loaded = elmokit.load(model, device="cpu")
     embed_corpus(loaded, [text], out, EmbedSettings(chunk_bytes=120), resume=resume)
 
@@ -99,7 +99,7 @@ def check_kills_at(
         if not kill_when(point, embed, model, text, out):
             break
         assert not out.exists() or out.read_bytes() == expected
-        if twice:  # and once more, while it is resumed
+        if twice:  # and again while it is resumed
             kill_when(point, embed, model, text, out, True)
         with warnings.catch_warnings(action="ignore", category=ElmoWarning):  # nothing to resume
             embed(model, text, out, resume=True)
@@ -108,15 +108,13 @@ def check_kills_at(
     assert n > 30
 
 
-def test_a_kill_at_some_file_operations_loses_nothing(tmp_path: Path, model: Path) -> None:
+def test_kill_at_some_file_operations_loses_nothing(tmp_path: Path, model: Path) -> None:
     check_kills_at(tmp_path, model, ".h5", first=4, every=6, twice=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [pytest.param(".h5", marks=pytest.mark.ci), *SUFFIXES[1:]])
-def test_a_kill_at_any_file_operation_loses_nothing(
-    tmp_path: Path, model: Path, suffix: str
-) -> None:
+def test_kill_at_any_file_operation_loses_nothing(tmp_path: Path, model: Path, suffix: str) -> None:
     check_kills_at(tmp_path, model, suffix, first=1, every=1, twice=suffix == ".npz")
 
 
@@ -127,7 +125,7 @@ def test_a_kill_at_any_file_operation_loses_nothing(
     "number",
     [signal.SIGINT, pytest.param(signal.SIGTERM, marks=[pytest.mark.slow, pytest.mark.ci])],
 )
-def test_an_interrupted_command_says_how_to_go_on(
+def test_interrupted_command_says_how_to_resume(
     tmp_path: Path, model: Path, number: signal.Signals
 ) -> None:
     text = write_text(tmp_path / "text.txt", 60)
@@ -142,7 +140,7 @@ def test_an_interrupted_command_says_how_to_go_on(
         assert "--resume" in child.stderr
         assert "Traceback" not in child.stderr
     assert not out.exists()
-    assert len(chunk_times(out)) >= 3  # what was being written is finished
+    assert len(chunk_times(out)) >= 3  # the current chunk is finished
     assert all(path.suffix != ".tmp" for path in work_path(out).iterdir())
     assert "sentences from an earlier run" in run_to_end(command(model, text, out, 200, "--resume"))
     assert [path.name for path in folder.iterdir()] == [out.name]

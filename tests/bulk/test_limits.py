@@ -1,4 +1,4 @@
-"""Little memory for much text, and a disk that is full."""
+"""Bounded memory for long texts, and full disks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def text(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with 1.5 MB; the text gives 1.06 MB of vectors."""
+    """Mount a 1.5 MB file system; the vectors of the text need 1.06 MB."""
     folder = tmp_path / "small"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1536k", "tmpfs", str(folder)]
@@ -60,7 +60,7 @@ def enlarge(folder: Path) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("when", ["while assembling", "while computing"])
-def test_a_full_disk_is_an_error_and_the_work_is_kept(
+def test_full_disk_is_an_error_and_the_work_is_kept(
     elmo: ElmoModel,
     text: Path,
     small_disk: Path,
@@ -84,7 +84,7 @@ def test_a_full_disk_is_an_error_and_the_work_is_kept(
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_disk_without_room_for_anything_is_an_error(
+def test_disk_without_any_space_is_an_error(
     elmo: ElmoModel, text: Path, small_disk: Path, suffix: str
 ) -> None:
     fill(small_disk / "other")
@@ -95,7 +95,7 @@ def test_a_disk_without_room_for_anything_is_an_error(
 
 # -------------------------------------------------------------------------------------- memory
 
-# Prints the most memory that the process ever held, in megabytes.
+# Prints the peak memory of the process in megabytes.
 MEASURE = """
 import resource, sys
 from elmokit.cli.main import run
@@ -111,7 +111,7 @@ def measured(*arguments: str, code: str = MEASURE) -> float:
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
         "OMP_NUM_THREADS": "1",
-        # Else the allocator keeps more of what was freed on some days than on others.
+        # Otherwise, the amount of freed memory that the allocator keeps varies between runs.
         "MALLOC_TRIM_THRESHOLD_": "0",
         "MALLOC_MMAP_THRESHOLD_": "65536",
     }
@@ -128,7 +128,7 @@ def measured(*arguments: str, code: str = MEASURE) -> float:
 
 @pytest.fixture(scope="module")
 def wide_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with long vectors (3 x 256 numbers) that is quick to run."""
+    """A model with large vectors (3 x 256 dimensions) that is fast to run."""
     config = BiLMConfig(
         LstmConfig(dim=128, projection_dim=128, n_layers=2),
         CharCnnConfig(embedding_dim=4, filters=((1, 16), (2, 16)), n_highway=1),
@@ -141,7 +141,7 @@ def wide_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_memory_does_not_grow_with_the_text(tmp_path: Path, wide_model: Path, suffix: str) -> None:
-    """Eight times the text: the file grows by a quarter of a gigabyte, memory hardly at all."""
+    """With eight times the text, the file grows by 250 MB, but memory stays almost the same."""
     rng = np.random.default_rng(0)
     words = [f"word{i}" for i in range(2000)]
     used = {}
@@ -189,7 +189,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_reading_a_sentence_does_not_read_the_file(tmp_path: Path, suffix: str) -> None:
+def test_reading_a_sentence_does_not_read_the_whole_file(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"vectors{suffix}"
     layers = np.ones((3, 1000, 512), np.float32)
     items = [SentenceVectors(["word"] * 1000, None, layers) for _ in range(60)]
@@ -197,6 +197,6 @@ def test_reading_a_sentence_does_not_read_the_file(tmp_path: Path, suffix: str) 
     write_vectors(path, items)
     assert path.stat().st_size > 350 * 2**20
     grown = measured(str(path), code=READ) - measured(str(tmp_path / f"small{suffix}"), code=READ)
-    # A Parquet file is read by row groups, and what is written at once is one.
+    # Parquet files are read in row groups, and each write creates one.
     assert suffix == ".parquet" or grown < 60
     assert len(open_vectors(path)) == 60

@@ -1,4 +1,4 @@
-"""Corpora embedded by a model in ONNX: the vectors of torch, and nothing lost either."""
+"""Corpora embedded with an ONNX model: the same vectors as with torch, and the same guarantees."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STATES = [("reset", 1), ("warm", 1), ("carry", 1), ("carry", 3)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with a warm state, in ONNX."""
+    """Export a model with a warm state to ONNX."""
     path = tmp_path_factory.mktemp("models") / "onnx"
     export(make_parts(full=True), path)
     return path
@@ -62,11 +62,11 @@ def assert_near(one: Path, other: Path) -> None:
             np.testing.assert_allclose(here.vectors, there.vectors, atol=TOLERANCE)
 
 
-# -------------------------------------------------------------------------- the vectors of torch
+# ----------------------------------------------------------------------- same vectors as with torch
 
 
 @pytest.mark.parametrize(("state", "rows"), STATES)
-def test_a_file_has_the_vectors_of_torch(
+def test_files_contain_the_vectors_of_torch(
     onnx: OnnxModel, exact: ElmoModel, text: Path, tmp_path: Path, state: str, rows: int
 ) -> None:
     settings = settings_of(state, rows)
@@ -80,7 +80,7 @@ def test_a_file_has_the_vectors_of_torch(
 
 
 @pytest.mark.parametrize("state", ["reset", "warm"])
-def test_a_folder_of_shards_has_them_too(
+def test_directories_of_shards_contain_the_vectors_of_torch(
     onnx: OnnxModel, exact: ElmoModel, text: Path, tmp_path: Path, state: str
 ) -> None:
     pytest.importorskip("pyarrow")
@@ -89,7 +89,7 @@ def test_a_folder_of_shards_has_them_too(
     assert_near(tmp_path / "onnx", tmp_path / "torch")
 
 
-def test_a_text_of_the_examples_by_the_tiny_model(tmp_path: Path) -> None:
+def test_example_text_with_the_tiny_model(tmp_path: Path) -> None:
     corpus = Path(__file__).resolve().parents[2] / "examples" / "corpus.txt"
     text = tmp_path / "text.txt"
     text.write_text("".join(corpus.read_text("utf-8").splitlines(keepends=True)[:40]))
@@ -106,7 +106,7 @@ def test_a_text_of_the_examples_by_the_tiny_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize(("state", "rows"), STATES)
-def test_a_run_that_is_interrupted_after_every_part_gives_the_same_bytes(
+def test_run_interrupted_after_every_chunk_gives_the_same_bytes(
     onnx: OnnxModel, text: Path, tmp_path: Path, suffix: str, state: str, rows: int
 ) -> None:
     settings = settings_of(state, rows)
@@ -123,7 +123,7 @@ def test_a_run_that_is_interrupted_after_every_part_gives_the_same_bytes(
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_two_workers_give_the_bytes_of_one_process(
+def test_two_workers_give_the_same_bytes_as_one_process(
     folder: Path, onnx: OnnxModel, text: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyarrow")
@@ -136,12 +136,12 @@ def test_two_workers_give_the_bytes_of_one_process(
     assert_same_files(tmp_path / "one", tmp_path / "two")
 
 
-# -------------------------------------------------------------------------------- the same model
+# -------------------------------------------------------------------------------- model fingerprint
 
 
 @pytest.fixture
 def begun(onnx: OnnxModel, text: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Begin a run and stop it."""
+    """Start a run and interrupt it."""
 
     def begin(settings: EmbedSettings) -> Path:
         out = tmp_path / "v.npz"
@@ -152,7 +152,7 @@ def begun(onnx: OnnxModel, text: Path, tmp_path: Path) -> Callable[..., Path]:
     return begin
 
 
-def test_a_copy_of_the_folder_goes_on(
+def test_run_resumes_with_a_copy_of_the_model_directory(
     folder: Path, onnx: OnnxModel, begun: Callable[..., Path], text: Path, tmp_path: Path
 ) -> None:
     out = begun(settings_of("reset"))
@@ -160,7 +160,9 @@ def test_a_copy_of_the_folder_goes_on(
     assert embed_corpus(copy, [text], out, settings_of("reset"), resume=True).resumed_sentences
 
 
-def test_another_model_is_refused(begun: Callable[..., Path], text: Path, tmp_path: Path) -> None:
+def test_run_does_not_resume_with_another_model(
+    begun: Callable[..., Path], text: Path, tmp_path: Path
+) -> None:
     out = begun(settings_of("reset"))
     export(make_parts(full=True, seed=1), tmp_path / "other")
     other = elmokit.load(tmp_path / "other", backend="onnx")
@@ -168,7 +170,7 @@ def test_another_model_is_refused(begun: Callable[..., Path], text: Path, tmp_pa
         embed_corpus(other, [text], out, settings_of("reset"), resume=True)
 
 
-def test_int8_is_near_and_another_model(text: Path, tmp_path: Path) -> None:
+def test_int8_is_close_and_has_another_fingerprint(text: Path, tmp_path: Path) -> None:
     bilm = random_bilm(LARGE, scale=1.0)
     for storage in ("float32", "int8"):
         export(ModelParts(bilm), tmp_path / storage, storage=storage)
@@ -188,7 +190,7 @@ def test_int8_is_near_and_another_model(text: Path, tmp_path: Path) -> None:
         embed_corpus(rounded, [text], tmp_path / "v.npz", settings, resume=True)
 
 
-def test_the_torch_model_does_not_go_on_for_the_one_in_onnx(
+def test_run_with_onnx_does_not_resume_with_the_torch_model(
     begun: Callable[..., Path], exact: ElmoModel, text: Path
 ) -> None:
     out = begun(settings_of("reset"))
@@ -196,7 +198,7 @@ def test_the_torch_model_does_not_go_on_for_the_one_in_onnx(
         embed_corpus(exact, [text], out, settings_of("reset"), resume=True)
 
 
-def test_another_warm_state_is_refused_where_it_matters(
+def test_changed_warm_state_is_rejected_only_if_it_is_used(
     folder: Path, begun: Callable[..., Path], text: Path, tmp_path: Path
 ) -> None:
     other = shutil.copytree(folder, tmp_path / "other")
@@ -211,7 +213,7 @@ def test_another_warm_state_is_refused_where_it_matters(
     assert embed_corpus(model, [text], out, settings_of("reset"), resume=True).resumed_sentences
 
 
-def test_words_and_lexica_are_part_of_the_fingerprint(tmp_path: Path) -> None:
+def test_vocabulary_and_lexicon_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     export(make_parts("words"), tmp_path / "onnx")
     before = fingerprint(elmokit.load(tmp_path / "onnx"))
     vocab = tmp_path / "onnx" / "vocab.txt"
@@ -219,8 +221,8 @@ def test_words_and_lexica_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     assert fingerprint(elmokit.load(tmp_path / "onnx")) != before
 
 
-def test_the_fingerprint_of_a_torch_model_stays_what_it_was() -> None:
-    """Indexes, cached layers and trained tasks name their model by it."""
+def test_fingerprint_of_a_torch_model_is_stable() -> None:
+    """Indexes, cached layers and trained tasks identify their model by its fingerprint."""
     model = elmokit.load(TINY_MODEL, device="cpu")
     assert fingerprint(model) == "3d67b3cde77a0638db27eb5273634d34"
 
@@ -228,7 +230,7 @@ def test_the_fingerprint_of_a_torch_model_stays_what_it_was() -> None:
 # ---------------------------------------------------------------------------------------- errors
 
 
-def test_workers_of_onnx_are_on_the_cpu(folder: Path, text: Path, tmp_path: Path) -> None:
+def test_onnx_workers_run_on_the_cpu(folder: Path, text: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Invalid device 'cuda"):
         Workers(str(folder), device="cuda", n_workers=2).devices()
     with pytest.raises(ConfigError, match=r"--to onnx --storage int8"):

@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine: workers and drivers die, and the rows are those of one process."""
+"""A local Ray cluster: workers and drivers are killed, and the files equal those of one process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pa = pytest.importorskip("pyarrow")
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 OPTIONS: dict[str, Any] = {"settings": EmbedSettings(chunk_bytes=1000)}
-# The name that Ray gives to the processes of our actors.
+# The process name that Ray gives to our actors.
 ACTOR = "ModelWorker"
 # Called in the driver for each shard.
 RECEIVED = "elmokit.bulk.run.Run._count"
@@ -53,7 +53,7 @@ def documents(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def whole(documents: list[Path], tmp_path: Path) -> Path:
-    """What one process makes."""
+    """Write the files with one process."""
     elmo = ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
     embed_corpus(elmo, documents, tmp_path / "whole", **OPTIONS)
     return tmp_path / "whole"
@@ -64,7 +64,7 @@ def actors(driver: int | None = None) -> list[psutil.Process]:
     return [p for p in children if ACTOR in " ".join(p.cmdline())]
 
 
-def test_a_model_in_onnx_makes_the_files_of_one_process(
+def test_onnx_model_gives_the_files_of_one_process(
     cluster: None, documents: list[Path], tmp_path: Path
 ) -> None:
     pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
@@ -81,7 +81,7 @@ def test_a_model_in_onnx_makes_the_files_of_one_process(
         assert len(stored) == 400
 
 
-def test_a_worker_that_is_killed_loses_and_doubles_nothing(
+def test_killed_worker_causes_no_lost_or_duplicate_rows(
     cluster: None, model: Path, documents: list[Path], whole: Path, tmp_path: Path
 ) -> None:
     killed: list[int] = []
@@ -111,7 +111,7 @@ def test_a_worker_that_is_killed_loses_and_doubles_nothing(
     assert len(names(whole)) > 20
 
 
-def test_a_driver_that_is_killed_is_started_again_and_goes_on(
+def test_killed_driver_can_be_restarted_and_resumes(
     cluster: None, model: Path, documents: list[Path], whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -125,9 +125,9 @@ def test_a_driver_that_is_killed_is_started_again_and_goes_on(
     assert len(at_work) == 2
     _, alive = psutil.wait_procs(at_work, timeout=HANG_SECONDS)
     assert not alive
-    for left in psutil.wait_procs(helpers, timeout=1)[1]:  # agents of Ray that live on for minutes
+    for left in psutil.wait_procs(helpers, timeout=1)[1]:  # Ray agents that survive for minutes
         left.kill()
-    # The actors may have written all shards while the driver was paused: leave work to do.
+    # The actors may have written all shards while the driver was paused: leave some work.
     max(out.glob("*.parquet")).unlink()
     kept = {path: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
     assert len(kept) >= 3
@@ -139,7 +139,7 @@ def test_a_driver_that_is_killed_is_started_again_and_goes_on(
     assert_same_files(whole, out)
 
 
-def test_errors_are_ours_and_not_rays(
+def test_errors_of_workers_are_not_wrapped_by_ray(
     cluster: None, model: Path, documents: list[Path], tmp_path: Path
 ) -> None:
     documents[0].write_bytes(b"fine\n\xff\n")

@@ -1,4 +1,4 @@
-"""Interruptions of any kind: what is finished is kept, checked, and never computed again."""
+"""Interruptions of all kinds: finished work is kept, validated and never recomputed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.conftest import TINY, random_bilm
     ],
     ids=["lines", "split", "carry"],
 )
-def test_a_run_interrupted_after_every_part_gives_the_same_bytes(
+def test_run_interrupted_after_every_chunk_gives_the_same_bytes(
     elmo: ElmoModel, text: Path, folder: Path, suffix: str, settings: EmbedSettings
 ) -> None:
     texts = [text] * 3
@@ -54,7 +54,7 @@ def test_a_run_interrupted_after_every_part_gives_the_same_bytes(
     out = folder / f"pieces{suffix}"
     stops = 0
     while not out.exists():
-        # A new object each time: nothing may depend on what a cache has seen.
+        # A new object each time, so that nothing depends on the contents of its caches.
         fresh = ElmoModel(ModelParts(elmo.bilm), device="cpu")
         try:
             embed_corpus(fresh, texts, out, settings, resume=stops > 0, on_progress=stop_after(2))
@@ -65,7 +65,7 @@ def test_a_run_interrupted_after_every_part_gives_the_same_bytes(
     assert names(folder) == sorted([whole.name, out.name])
 
 
-def test_nothing_finished_is_computed_again(
+def test_finished_chunks_are_not_recomputed(
     elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[str]] = []
@@ -84,7 +84,7 @@ def test_nothing_finished_is_computed_again(
     assert seen == [words(line) for line in TEXT.split("\n")[:-1]]
 
 
-def test_resuming_nothing_starts_anew_and_says_so(
+def test_resume_without_a_previous_run_starts_from_scratch_with_a_warning(
     elmo: ElmoModel, text: Path, folder: Path
 ) -> None:
     with pytest.warns(ElmoWarning, match="no interrupted run for"):
@@ -101,7 +101,7 @@ def interrupted(elmo: ElmoModel, text: Path, folder: Path) -> Path:
     return out
 
 
-def test_an_interrupted_run_is_never_thrown_away_unasked(
+def test_interrupted_run_is_never_deleted_without_a_request(
     elmo: ElmoModel, text: Path, interrupted: Path
 ) -> None:
     with pytest.raises(OutputError, match=r"Continue it with --resume"):
@@ -120,7 +120,7 @@ def test_an_interrupted_run_is_never_thrown_away_unasked(
         ({"chunk_bytes": 21}, "chunk_bytes was 20 and is now 21"),
     ],
 )
-def test_other_settings_are_refused_and_named(
+def test_changed_settings_are_rejected_and_named(
     elmo: ElmoModel, text: Path, interrupted: Path, changed: dict[str, Any], named: str
 ) -> None:
     settings = EmbedSettings(**{"chunk_bytes": 20, **changed})
@@ -129,7 +129,7 @@ def test_other_settings_are_refused_and_named(
     assert embed_corpus(elmo, [text], interrupted, SMALL, resume=True).sentences == 8
 
 
-def test_another_model_is_refused(text: Path, interrupted: Path) -> None:
+def test_resume_with_another_model_is_rejected(text: Path, interrupted: Path) -> None:
     other = ElmoModel(ModelParts(random_bilm(TINY, seed=1)), device="cpu")
     with pytest.raises(ConfigError, match="model was"):
         embed_corpus(other, [text], interrupted, SMALL, resume=True)
@@ -145,7 +145,7 @@ def test_another_model_is_refused(text: Path, interrupted: Path) -> None:
         lambda text: "",
     ],
 )
-def test_text_that_changed_before_the_interruption_is_refused(
+def test_text_that_changed_before_the_interruption_is_rejected(
     elmo: ElmoModel, text: Path, interrupted: Path, change: Callable[[str], str]
 ) -> None:
     text.write_text(change(TEXT), encoding="utf-8")
@@ -155,7 +155,7 @@ def test_text_that_changed_before_the_interruption_is_refused(
     assert embed_corpus(elmo, [text], interrupted, SMALL, resume=True).sentences == 8
 
 
-def test_text_that_changed_after_the_interruption_is_taken_as_it_is(
+def test_text_that_changed_after_the_interruption_is_accepted(
     elmo: ElmoModel, text: Path, interrupted: Path
 ) -> None:
     text.write_text(TEXT.replace("was good", "was fixed"), encoding="utf-8")
@@ -164,7 +164,7 @@ def test_text_that_changed_after_the_interruption_is_taken_as_it_is(
     assert interrupted.read_bytes() == other.read_bytes()
 
 
-def test_text_that_grew_after_its_end_was_embedded_is_refused(
+def test_text_that_grew_after_its_end_was_embedded_is_rejected(
     elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = folder / "vectors.npz"
@@ -181,7 +181,7 @@ def test_text_that_grew_after_its_end_was_embedded_is_refused(
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("left", [True, False])
-def test_a_run_that_ended_just_before_the_last_step_is_recognized(
+def test_run_interrupted_just_before_the_last_step_is_recognized(
     elmo: ElmoModel,
     text: Path,
     folder: Path,
@@ -204,7 +204,7 @@ def test_a_run_that_ended_just_before_the_last_step_is_recognized(
     assert names(folder) == ["vectors.h5"]
 
 
-def test_two_processes_never_work_on_one_output(
+def test_two_processes_cannot_write_the_same_output(
     elmo: ElmoModel, text: Path, interrupted: Path
 ) -> None:
     def again(progress: Progress) -> None:
@@ -216,7 +216,7 @@ def test_two_processes_never_work_on_one_output(
     embed_corpus(elmo, [text], interrupted, SMALL, resume=True, on_progress=again)
 
 
-def test_damaged_work_is_an_error_that_says_what_to_do(
+def test_error_for_damaged_chunks_says_what_to_do(
     elmo: ElmoModel, text: Path, interrupted: Path
 ) -> None:
     part = work_path(interrupted) / "000000.safetensors"
@@ -233,7 +233,7 @@ def test_damaged_work_is_an_error_that_says_what_to_do(
     assert embed_corpus(elmo, [text], interrupted, SMALL, overwrite=True).sentences == 8
 
 
-def test_changed_bytes_of_a_finished_chunk_are_noticed(
+def test_changed_bytes_of_a_finished_chunk_are_detected(
     elmo: ElmoModel, text: Path, interrupted: Path
 ) -> None:
     chunk = work_path(interrupted) / "000000.safetensors"
@@ -250,7 +250,7 @@ def test_changed_bytes_of_a_finished_chunk_are_noticed(
 # ---------------------------------------------------------------------------- standard input
 
 
-def test_standard_input_resumes_when_it_is_given_again(
+def test_standard_input_resumes_if_the_same_text_is_passed_again(
     elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embed_corpus(elmo, [text], folder / "file.npz", SMALL)
@@ -274,7 +274,7 @@ def test_standard_input_resumes_when_it_is_given_again(
     assert embed_corpus(elmo, ["-"], out, SMALL, resume=True).resumed_sentences == 8
 
 
-def test_a_bad_line_of_standard_input_keeps_what_came_before_it(
+def test_invalid_line_of_standard_input_keeps_previous_chunks(
     elmo: ElmoModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = TEXT.encode() + b"\xff\n" + TEXT.encode()

@@ -1,4 +1,4 @@
-"""A folder of shards read as one sequence: every sentence, in order, whatever the shards are."""
+"""Reading a directory of shards as one sequence: every sentence in order, however it is split."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 SETTINGS = EmbedSettings(chunk_bytes=60)
-# Empty lines at the beginning, in the middle and at the end, and where chunks meet.
+# Empty lines at the beginning, in the middle, at the end, and at chunk boundaries.
 FIRST = "\n\n" + TEXT + "\n\nThe end\n\n\n"
 LAST = "\nA last one.\n"
 
@@ -59,7 +59,7 @@ SENTENCES = [*lines_of(FIRST), "", "", *lines_of(LAST)]
 
 @pytest.mark.parametrize("chunk_bytes", [1, 60, 10**6])
 @pytest.mark.parametrize("group_tokens", [1, 20, 10**6])
-def test_every_sentence_is_there_in_order_with_its_vectors(
+def test_all_sentences_are_read_in_order_with_their_vectors(
     make: Callable[..., Path],
     elmo: ElmoModel,
     chunk_bytes: int,
@@ -77,7 +77,7 @@ def test_every_sentence_is_there_in_order_with_its_vectors(
             np.testing.assert_allclose(found.vectors, wanted.layers, atol=2e-6)
 
 
-def test_in_any_order_by_index_and_slice(make: Callable[..., Path], elmo: ElmoModel) -> None:
+def test_random_access_by_index_and_slice(make: Callable[..., Path], elmo: ElmoModel) -> None:
     expected = [item.tokens for item in elmo.embed(SENTENCES)]
     stored = elmokit.open_vectors(make())
     for i in np.random.default_rng(0).permutation(len(expected)).tolist():
@@ -112,7 +112,7 @@ def test_documents_and_their_sentences(make: Callable[..., Path], documents: lis
         EmbedSettings(layer="average", tokenized=True, chunk_bytes=60),
     ],
 )
-def test_layers_and_numbers(
+def test_layers_and_dtypes(
     make: Callable[..., Path], elmo: ElmoModel, settings: EmbedSettings
 ) -> None:
     sentences = [s.split() for s in SENTENCES] if settings.tokenized else SENTENCES
@@ -124,9 +124,7 @@ def test_layers_and_numbers(
             np.testing.assert_allclose(found.vectors, wanted, atol=2e-3)
 
 
-def test_sentences_that_were_found_in_paragraphs(
-    make: Callable[..., Path], elmo: ElmoModel
-) -> None:
+def test_sentences_split_from_paragraphs(make: Callable[..., Path], elmo: ElmoModel) -> None:
     found = [line[a:b] for line in SENTENCES for a, b in split_sentences(line)]
     with elmokit.open_vectors(make(EmbedSettings(split=True, chunk_bytes=60))) as stored:
         assert [s.tokens for s in stored] == [item.tokens for item in elmo.embed(found)]
@@ -134,7 +132,7 @@ def test_sentences_that_were_found_in_paragraphs(
 
 
 @pytest.mark.filterwarnings("ignore::elmokit.errors.ElmoWarning")
-def test_bad_lines_that_were_left_out_leave_no_gap(
+def test_skipped_invalid_lines_leave_no_gap(
     make: Callable[..., Path], documents: list[Path]
 ) -> None:
     documents[0].write_bytes(b"One here\n\xff\n\nTwo\n\xff\n\xff\n\nThree\n\xff\n")
@@ -143,7 +141,7 @@ def test_bad_lines_that_were_left_out_leave_no_gap(
     assert found == [["One", "here"], [], ["Two"], [], ["Three"]]
 
 
-def test_memory_holds_a_row_group_and_not_the_folder(
+def test_reading_keeps_only_one_row_group_in_memory(
     elmo: ElmoModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = write_text(tmp_path / "text.txt", 600)
@@ -161,8 +159,8 @@ def test_memory_holds_a_row_group_and_not_the_folder(
     assert 0 < most < size / 5
 
 
-def test_a_directory_may_be_remote(elmo: ElmoModel, tmp_path: Path) -> None:
-    """A file:// URL is accessed through pyarrow, as s3:// is."""
+def test_directory_may_be_remote(elmo: ElmoModel, tmp_path: Path) -> None:
+    """A file:// URL is accessed through pyarrow, just like s3://."""
     place = f"file://{tmp_path}/out"
     directory = ShardDirectory(place)
     layout = SETTINGS.layout(elmo.config)
@@ -177,10 +175,10 @@ def test_a_directory_may_be_remote(elmo: ElmoModel, tmp_path: Path) -> None:
         assert [s.tokens for s in stored] == [["A", "line", "."], []]
 
 
-# ------------------------------------------------------------------------------------- refusals
+# ------------------------------------------------------------------------------ invalid directories
 
 
-def test_an_unfinished_folder_is_refused_until_it_is_finished(
+def test_unfinished_directory_is_rejected_until_it_is_finished(
     make: Callable[..., Path], tmp_path: Path
 ) -> None:
     with pytest.raises(Stopped):
@@ -192,7 +190,7 @@ def test_an_unfinished_folder_is_refused_until_it_is_finished(
     assert len(elmokit.open_vectors(out)) == len(SENTENCES)
 
 
-def test_what_is_no_folder_of_shards_is_told(tmp_path: Path) -> None:
+def test_other_directories_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         elmokit.open_vectors(tmp_path / "nowhere")
     with pytest.raises(DataError):
@@ -223,7 +221,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
         ("shards.json", lambda v: v["shards"][0].pop("sentences"), "is damaged"),
     ],
 )
-def test_damaged_lists_are_told(
+def test_damaged_manifests_are_rejected(
     make: Callable[..., Path], name: str, change: Callable[[dict[str, Any]], object], said: str
 ) -> None:
     out = make()
@@ -232,7 +230,7 @@ def test_damaged_lists_are_told(
         elmokit.open_vectors(out)
 
 
-def test_shards_that_are_missing_damaged_or_of_another_run_are_named(
+def test_missing_damaged_and_mismatched_shards_are_identified(
     make: Callable[..., Path], elmo: ElmoModel, tmp_path: Path
 ) -> None:
     out = make()

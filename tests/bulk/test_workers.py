@@ -1,6 +1,6 @@
-"""Several processes: the same bytes as one, whoever dies.
+"""Several processes: the same bytes as one process, even if processes die.
 
-Each process of a pool takes seconds to start: tests that start one are marked slow.
+Processes of a pool take seconds to start: tests that start one are marked slow.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ CHUNK_DONE = "elmokit.bulk.run.Run._count"
 
 @pytest.fixture(scope="module")
 def pool(model: Path) -> Iterator[Executor]:
-    """Three workers that stay for several corpora: to start one takes seconds."""
+    """Share three workers between tests, because starting them takes seconds."""
     with make_executor(Workers(str(model), device="cpu", n_workers=3), SETTINGS) as pool:
         yield pool
 
 
 @pytest.fixture
 def pool_is_used(pool: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let these workers do what `embed_corpus` asks for."""
+    """Make `embed_corpus` use these workers."""
     monkeypatch.setattr(module, "make_executor", lambda *_: nullcontext(pool))
 
 
@@ -60,11 +60,11 @@ def text(tmp_path: Path) -> Path:
     return write_text(tmp_path / "text.txt", 60)
 
 
-# ------------------------------------------------------------------------------- the same bytes
+# --------------------------------------------------------------------------------------- same bytes
 
 
 @pytest.mark.parametrize("output", ["v.h5", "v.npz", "v.safetensors", "v.parquet", "folder"])
-def test_three_workers_give_the_bytes_of_one_process(
+def test_three_workers_give_the_same_bytes_as_one_process(
     pool: Executor,
     elmo: ElmoModel,
     text: Path,
@@ -91,10 +91,10 @@ def test_three_workers_give_the_bytes_of_one_process(
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.parametrize("state", ["reset", "carry"])
-def test_a_pool_that_tokenizes_and_several_writers_give_the_same_bytes(
+def test_pool_that_tokenizes_and_several_writers_give_the_same_bytes(
     elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    """What a GPU is given, here for a CPU."""
+    """The configuration for a GPU, here on a CPU."""
     settings = EmbedSettings(chunk_bytes=200, state=state)  # type: ignore[arg-type]
     embed_corpus(elmo, [text], whole := folder / "whole.h5", settings)
     executor = InProcessExecutor(elmo, settings)
@@ -116,7 +116,7 @@ def test_a_pool_that_tokenizes_and_several_writers_give_the_same_bytes(
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_any_number_of_workers_goes_on_with_what_any_other_left(
+def test_run_resumes_with_any_number_of_workers(
     pool: Executor,
     elmo: ElmoModel,
     text: Path,
@@ -137,7 +137,7 @@ def test_any_number_of_workers_goes_on_with_what_any_other_left(
 
 @pytest.mark.parametrize("gap", [(0,), (1,), (1, 3), (0, 1, 2)])
 @pytest.mark.parametrize("state", ["reset", "carry"])
-def test_gaps_are_filled_and_nothing_else_is_computed(
+def test_gaps_are_filled_without_recomputing_other_chunks(
     elmo: ElmoModel,
     text: Path,
     folder: Path,
@@ -174,7 +174,7 @@ def stop_before_assembly(
             embed_corpus(elmo, [text], out, settings)
 
 
-def test_text_that_changed_after_a_gap_is_refused(
+def test_text_that_changed_after_a_gap_is_rejected(
     elmo: ElmoModel, text: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = folder / "v.npz"
@@ -194,7 +194,7 @@ def test_text_that_changed_after_a_gap_is_refused(
     assert out.read_bytes() == whole.read_bytes()
 
 
-def test_a_run_stopped_before_its_last_step_resumes_whatever_follows_the_last_sentence(
+def test_run_interrupted_before_assembly_resumes_despite_trailing_empty_lines(
     elmo: ElmoModel, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (text := tmp_path / "paragraphs.txt").write_text("One here. Two here.\n\n\n")
@@ -216,7 +216,7 @@ def test_carried_state_needs_one_process(text: Path, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_what_a_worker_cannot_do_is_said_as_one_process_says_it(
+def test_errors_of_workers_equal_those_of_one_process(
     text: Path, folder: Path, model: Path
 ) -> None:
     with pytest.raises(WeightsError, match="nowhere"):
@@ -227,7 +227,7 @@ def test_what_a_worker_cannot_do_is_said_as_one_process_says_it(
     assert names(folder) == []
 
 
-def test_a_worker_that_is_killed_ends_the_run_and_nothing_finished_is_lost(
+def test_killed_worker_ends_the_run_and_finished_chunks_are_kept(
     elmo: ElmoModel, model: Path, text: Path, folder: Path
 ) -> None:
     embed_corpus(elmo, [text], whole := folder / "whole.npz", SETTINGS)
@@ -240,7 +240,7 @@ def test_a_worker_that_is_killed_ends_the_run_and_nothing_finished_is_lost(
             victim = next(process for process in active_children() if process not in others)
             killed.append(victim.pid)
             victim.kill()
-            # Dying takes time, in which the other one could do all that is left to do.
+            # Dying takes time, in which the other worker could finish the remaining work.
             assert wait([victim.sentinel], timeout=HANG_SECONDS)
 
     workers = Workers(str(model), n_workers=2)
@@ -248,7 +248,7 @@ def test_a_worker_that_is_killed_ends_the_run_and_nothing_finished_is_lost(
         embed_corpus(workers, [text], out, SETTINGS, on_progress=kill_one)
     assert killed
     assert [process for process in active_children() if process not in others] == []
-    assert kept_sentences(out) > 0  # and what the worker was writing, which nobody believes
+    assert kept_sentences(out) > 0  # and the incomplete file of the worker, which is ignored
     assert embed_corpus(elmo, [text], out, SETTINGS, resume=True).resumed_sentences > 0
     assert not work_path(out).exists()
     assert out.read_bytes() == whole.read_bytes()
@@ -257,7 +257,7 @@ def test_a_worker_that_is_killed_ends_the_run_and_nothing_finished_is_lost(
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_workers_end_with_the_command(
+def test_workers_exit_with_the_command(
     elmo: ElmoModel, model: Path, tmp_path: Path, folder: Path, number: signal.Signals
 ) -> None:
     text = write_text(tmp_path / "long.txt", 60)
@@ -293,19 +293,19 @@ def test_workers_end_with_the_command(
 # -------------------------------------------------------------------------------------- devices
 
 
-def test_all_workers_use_the_chosen_device() -> None:
+def test_all_workers_use_the_selected_device() -> None:
     assert Workers(device="cpu", n_workers=3).devices() == ["cpu"] * 3
     assert len(Workers().devices()) == 1
 
 
-def test_workers_are_dealt_out_to_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_distributed_over_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert Workers(n_workers=3).devices() == ["cuda:0", "cuda:1", "cuda:0"]
 
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_a_script_without_a_main_guard_can_use_workers(model: Path, tmp_path: Path) -> None:
+def test_script_without_a_main_guard_can_use_workers(model: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("I read it .\nThey do not .\n")
     script = tmp_path / "script.py"
     script.write_text(

@@ -1,4 +1,4 @@
-"""A command run in this process, as from a shell."""
+"""Run commands in this process, as from a shell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from elmokit.cli.main import run
 
-#: Runs a command with its arguments; returns the exit code, the output and the errors.
+#: Runs a command with its arguments; returns the exit code, stdout and stderr.
 Elmo = Callable[..., tuple[int, str, str]]
 
 
@@ -18,7 +18,7 @@ Elmo = Callable[..., tuple[int, str, str]]
 def shell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Elmo:
-    """Run `elmo` in the folder of the test."""
+    """Run `elmo` in the directory of the test."""
 
     def command(*arguments: str | Path) -> tuple[int, str, str]:
         monkeypatch.chdir(tmp_path)

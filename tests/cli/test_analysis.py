@@ -1,4 +1,4 @@
-"""`elmo neighbors`, `elmo probe wic` and `elmo probe morphology` as their users see them."""
+"""`elmo neighbors`, `elmo probe wic` and `elmo probe morphology` as used from the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def elmo(shell: Elmo, tmp_path: Path) -> Elmo:
 # -------------------------------------------------------------------------------------- neighbors
 
 
-def test_neighbors_are_those_of_the_library(elmo: Elmo) -> None:
+def test_neighbors_equal_those_of_the_library(elmo: Elmo) -> None:
     query = "The [play] was long."
     code, output, errors = elmo("neighbors", "text.txt", "--query", query, "-k", "3", "--json")
     assert code == 0
@@ -63,7 +63,7 @@ def test_neighbors_without_a_query_names_the_option(elmo: Elmo) -> None:
     assert "--query" in errors
 
 
-def test_neighbors_obeys_its_filters(elmo: Elmo) -> None:
+def test_neighbors_applies_its_filters(elmo: Elmo) -> None:
     def words(*options: str) -> list[str]:
         arguments = ["--query", "a PLAY [play] .", "--layer", "1", "--k", "50", "--json", *options]
         code, output, _ = elmo("neighbors", "text.txt", *arguments)
@@ -75,10 +75,10 @@ def test_neighbors_obeys_its_filters(elmo: Elmo) -> None:
     once = [word.lower() for word in words("--distinct", "word")]
     assert len(set(once)) == len(once)
     assert len(words()) == 23
-    assert len(words("--max-tokens", "3")) == 7  # to the end of the sentence
+    assert len(words("--max-tokens", "3")) == 7  # up to the end of the sentence
 
 
-def test_neighbors_leaves_out_the_own_sentence(elmo: Elmo) -> None:
+def test_neighbors_excludes_the_sentence_of_the_query(elmo: Elmo) -> None:
     arguments = ["text.txt", "--query", "A [play] on words.", "--layer", "2", "--json"]
     _, output, _ = elmo("neighbors", *arguments)
     assert json.loads(output)["neighbors"]["layer 2"][0]["score"] == pytest.approx(1, abs=1e-5)
@@ -87,7 +87,7 @@ def test_neighbors_leaves_out_the_own_sentence(elmo: Elmo) -> None:
     assert all(n["tokens"] != ["A", "play", "on", "words", "."] for n in found)
 
 
-def test_neighbors_reads_as_embed_reads(elmo: Elmo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbors_tokenizes_like_embed(elmo: Elmo, monkeypatch: pytest.MonkeyPatch) -> None:
     query = ["--query", "can't [play] .", "--layer", "0", "-k", "50", "--json"]
     _, output, _ = elmo("neighbors", "text.txt", *query, "--tokenized")
     words = {n["word"] for n in json.loads(output)["neighbors"]["layer 0"]}
@@ -127,7 +127,7 @@ def test_neighbors_supports_several_queries_and_a_mix(elmo: Elmo) -> None:
         (["bad.txt", "--query", "a [b]"], 1, "bad.txt, line 2"),
     ],
 )
-def test_neighbors_says_what_is_wrong(
+def test_neighbors_reports_invalid_usage(
     elmo: Elmo, tmp_path: Path, arguments: list[str], code: int, told: str
 ) -> None:
     (tmp_path / "bad.txt").write_bytes(b"fine\n\xff\n")
@@ -136,7 +136,7 @@ def test_neighbors_says_what_is_wrong(
     assert told in " ".join(errors.replace("│", " ").split())
 
 
-def test_neighbors_skips_and_counts_bad_lines(elmo: Elmo, tmp_path: Path) -> None:
+def test_neighbors_skips_and_counts_invalid_lines(elmo: Elmo, tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_bytes(b"fine\n\xff\n")
     code, _, errors = elmo("neighbors", "bad.txt", "--query", "a [b]", "--skip-bad")
     assert code == 0
@@ -167,7 +167,7 @@ def test_wic_prints_a_table_or_json(elmo: Elmo, tmp_path: Path) -> None:
     assert values["results"][1]["overall"]["auc"] == 0.5
 
 
-def test_wic_names_a_file_that_is_not_there(elmo: Elmo) -> None:
+def test_wic_reports_missing_files(elmo: Elmo) -> None:
     code, _, errors = elmo("probe", "wic", "no.data")
     assert code == 1
     assert "no.gold does not exist" in errors
@@ -176,7 +176,7 @@ def test_wic_names_a_file_that_is_not_there(elmo: Elmo) -> None:
 # ------------------------------------------------------------------------------------- morphology
 
 
-def test_kin_measures_the_bundled_list(elmo: Elmo, tmp_path: Path) -> None:
+def test_morphology_measures_the_bundled_list(elmo: Elmo, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("the\nwalked\nsinging\nbeauty\n")
     code, output, errors = elmo("probe", "morphology", "--words", "words.txt")
     assert code == 0
@@ -184,7 +184,7 @@ def test_kin_measures_the_bundled_list(elmo: Elmo, tmp_path: Path) -> None:
     assert "ranked among 4 words" in errors
 
 
-def test_kin_measures_own_pairs_beside_static_vectors(elmo: Elmo, tmp_path: Path) -> None:
+def test_morphology_measures_custom_pairs_and_static_vectors(elmo: Elmo, tmp_path: Path) -> None:
     (tmp_path / "mine.tsv").write_text("play\tplays\nplay\tcat\todd\n")
     code, output, _ = elmo("probe", "morphology", "mine.tsv", "--static", "glove.txt", "--json")
     assert code == 0
@@ -194,7 +194,7 @@ def test_kin_measures_own_pairs_beside_static_vectors(elmo: Elmo, tmp_path: Path
     assert values["vocabulary"] == 3
 
 
-def test_kin_says_what_is_wrong(elmo: Elmo, tmp_path: Path) -> None:
+def test_morphology_reports_invalid_usage(elmo: Elmo, tmp_path: Path) -> None:
     code, _, errors = elmo("probe", "morphology")  # the tiny model has no vocabulary
     assert code == 1
     assert "--words" in errors

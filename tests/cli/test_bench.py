@@ -1,4 +1,4 @@
-"""`elmo bench embed` as its user sees it."""
+"""`elmo bench embed` as used from the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elmokit.cli.bench import app
 from elmokit.errors import ConfigError, DataError
 
 
-def test_a_report_is_json_on_stdout(tmp_path: Path) -> None:
+def test_report_is_json_on_stdout(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("The cat sat on the mat. It slept.\n" * 50)
     arguments = ["embed", "--preset", "toy", "--batch", "1,4", "--precision", "exact"]
@@ -36,13 +36,13 @@ def test_a_report_is_json_on_stdout(tmp_path: Path) -> None:
         (["--tokens", "0"], "tokens"),
     ],
 )
-def test_wrong_usage_says_what_is_wrong(arguments: list[str], said: str) -> None:
+def test_invalid_usage_is_reported(arguments: list[str], said: str) -> None:
     result = CliRunner().invoke(app, ["embed", *arguments], env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert said in result.output
 
 
-def test_names_that_do_not_exist_are_our_errors() -> None:
+def test_unknown_precision_preset_and_file_are_errors() -> None:
     runner = CliRunner()
     for arguments, said in (
         (["--precision", "exakt"], "Did you mean 'exact'"),

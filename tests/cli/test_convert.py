@@ -1,4 +1,4 @@
-"""`elmo convert`: between AllenNLP's format and ours."""
+"""`elmo convert` between AllenNLP's format and elmokit's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def old(tmp_path: Path) -> Path:
     return write_hdf5(make_parts(), tmp_path / "old")
 
 
-def test_there_and_back_no_bit_changes(old: Path, tmp_path: Path) -> None:
+def test_round_trip_is_bit_identical(old: Path, tmp_path: Path) -> None:
     assert run(old, tmp_path / "ours").exit_code == 0
     assert run(tmp_path / "ours", tmp_path / "back", "--to", "hdf5").exit_code == 0
     assert same_bits(load_parts(tmp_path / "back").bilm, make_parts().bilm)
@@ -40,7 +40,7 @@ def test_there_and_back_no_bit_changes(old: Path, tmp_path: Path) -> None:
     }
 
 
-def test_what_was_written_is_listed(old: Path, tmp_path: Path) -> None:
+def test_written_files_are_listed(old: Path, tmp_path: Path) -> None:
     out = tmp_path / "ours"
     result = run(old, out)
     size = (out / "model.safetensors").stat().st_size
@@ -51,7 +51,7 @@ def test_what_was_written_is_listed(old: Path, tmp_path: Path) -> None:
     assert (written["format"], written["folder"], written["lost"]) == ("elmokit", str(out), [])
 
 
-def test_what_is_lost_is_said(tmp_path: Path) -> None:
+def test_lost_parts_are_reported(tmp_path: Path) -> None:
     modeldir.save(make_parts(full=True), tmp_path / "full")
     result = run(tmp_path / "full", tmp_path / "old", "--to", "hdf5")
     assert "cannot store the LM head, the warm state" in result.stderr
@@ -64,7 +64,7 @@ def test_what_is_lost_is_said(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["lost"][:2] == ["the LM head", "the warm state"]
 
 
-def test_the_head_can_be_left_out(tmp_path: Path) -> None:
+def test_head_can_be_omitted(tmp_path: Path) -> None:
     modeldir.save(make_parts(full=True), tmp_path / "full")
     assert run(tmp_path / "full", tmp_path / "bare", "--without-head").exit_code == 0
     bare = load_parts(tmp_path / "bare")
@@ -75,7 +75,7 @@ def test_the_head_can_be_left_out(tmp_path: Path) -> None:
     assert not (tmp_path / "bare" / "head.safetensors").exists()
 
 
-def test_a_vocabulary_can_be_given(tmp_path: Path) -> None:
+def test_vocabulary_can_be_passed(tmp_path: Path) -> None:
     old = write_hdf5(make_parts("words"), tmp_path / "old")
     assert isinstance(run(old, tmp_path / "ours").exception, WeightsError)
     (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n")
@@ -85,7 +85,7 @@ def test_a_vocabulary_can_be_given(tmp_path: Path) -> None:
     assert tuple(vocabulary) == WORDS
 
 
-def test_nothing_is_replaced_unasked(old: Path, tmp_path: Path) -> None:
+def test_existing_output_is_not_overwritten_by_default(old: Path, tmp_path: Path) -> None:
     run(old, tmp_path / "ours")
     assert isinstance(run(old, tmp_path / "ours").exception, OutputError)
     assert run(old, tmp_path / "ours", "--overwrite").exit_code == 0
@@ -93,5 +93,5 @@ def test_nothing_is_replaced_unasked(old: Path, tmp_path: Path) -> None:
     assert isinstance(run(old, tmp_path / "ours", "--overwrite").exception, OutputError)
 
 
-def test_an_unknown_format_is_wrong_usage(old: Path, tmp_path: Path) -> None:
+def test_unknown_format_is_a_usage_error(old: Path, tmp_path: Path) -> None:
     assert run(old, tmp_path / "out", "--to", "pickle").exit_code == 2

@@ -1,4 +1,4 @@
-"""`elmo embed`: options, exit codes, what goes to which stream."""
+"""`elmo embed`: options, exit codes, stdout and stderr."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def elmo(shell: Elmo, model: Path, tmp_path: Path) -> Elmo:
-    """Run `elmo embed` in the folder of the test, with the tiny model."""
+    """Run `elmo embed` in the directory of the test, with the tiny model."""
     (tmp_path / "text.txt").write_text(TEXT)
     return lambda *arguments: shell("embed", *arguments, "--model", model)
 
 
-def test_vectors_of_a_file_and_a_summary(elmo: Elmo, tmp_path: Path, model: Path) -> None:
+def test_file_is_embedded_and_a_summary_printed(elmo: Elmo, tmp_path: Path, model: Path) -> None:
     code, output, errors = elmo("text.txt", "-o", "vectors.h5")
     assert (code, output) == (0, "")
     assert errors.startswith("vectors.h5: 3 sentences, 13 tokens, ")
@@ -54,7 +54,7 @@ def test_vectors_of_a_file_and_a_summary(elmo: Elmo, tmp_path: Path, model: Path
             np.testing.assert_allclose(file[str(i)][...], item.layers, atol=1e-5)
 
 
-def test_fast_vectors_are_nearly_the_exact_ones(
+def test_fast_vectors_are_close_to_exact(
     elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choice = FastChoice("int8", {"exact": 2.0, "int8": 1.0}, {})
@@ -70,7 +70,7 @@ def test_fast_vectors_are_nearly_the_exact_ones(
     assert "exact" in errors
 
 
-def test_json_goes_to_stdout_and_the_rest_to_stderr(elmo: Elmo) -> None:
+def test_json_goes_to_stdout_and_messages_to_stderr(elmo: Elmo) -> None:
     code, output, errors = elmo("text.txt", "-o", "vectors.npz", "--json", "--quiet")
     summary = json.loads(output)
     assert code == 0
@@ -85,7 +85,7 @@ def test_standard_input(elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(open_vectors(tmp_path / "vectors.parquet")) == 6
 
 
-def test_options_reach_the_work(elmo: Elmo, tmp_path: Path, model: Path) -> None:
+def test_options_take_effect(elmo: Elmo, tmp_path: Path, model: Path) -> None:
     code, _, _ = elmo(
         *("text.txt", "-o", "vectors.safetensors", "--split", "--layer", "mix"),
         *("--mix", "0.5,0.25,0.25", "--gamma", "2", "--dtype", "float16"),
@@ -118,7 +118,7 @@ def test_options_reach_the_work(elmo: Elmo, tmp_path: Path, model: Path) -> None
         (["--address", "auto"], "requires --engine ray"),
     ],
 )
-def test_wrong_usage_exits_with_2(
+def test_usage_errors_exit_with_2(
     elmo: Elmo, tmp_path: Path, options: list[str], message: str
 ) -> None:
     code, _, errors = elmo("text.txt", "-o", "vectors.npz", *options)
@@ -145,7 +145,7 @@ def test_wrong_usage_exits_with_2(
         (["text.txt", "-o", "."], "contains other files"),
     ],
 )
-def test_what_cannot_be_done_exits_with_1_and_leaves_nothing(
+def test_other_errors_exit_with_1_and_leave_no_files(
     elmo: Elmo, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     code, output, errors = elmo(*arguments)
@@ -155,7 +155,7 @@ def test_what_cannot_be_done_exits_with_1_and_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
-def test_a_bad_line_is_named_or_skipped_and_counted(elmo: Elmo, tmp_path: Path) -> None:
+def test_invalid_line_is_an_error_or_skipped_and_counted(elmo: Elmo, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(b"fine\ncaf\xe9\nfine\n")
     code, _, errors = elmo("text.txt", "-o", "vectors.npz")
     assert code == 1
@@ -168,14 +168,14 @@ def test_a_bad_line_is_named_or_skipped_and_counted(elmo: Elmo, tmp_path: Path) 
     assert "Skipped 1 line" in errors
 
 
-def test_long_tokens_are_one_warning(elmo: Elmo, tmp_path: Path) -> None:
+def test_long_tokens_give_one_warning(elmo: Elmo, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(f"{'x' * 60} {'y' * 60}\n" * 20)
     _, _, errors = elmo("text.txt", "-o", "vectors.npz", "--chunk-bytes", "30")
     assert errors.count("warning: ") == 1
     assert "warning: Truncated 40 tokens to 48 bytes" in errors
 
 
-def test_interrupt_keeps_the_parts_says_how_to_go_on_and_resumes(
+def test_interrupted_run_keeps_its_chunks_and_can_be_resumed(
     elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ("text.txt", "-o", "vectors.npz", "--chunk-bytes", "10")
@@ -200,14 +200,14 @@ def test_interrupt_keeps_the_parts_says_how_to_go_on_and_resumes(
     assert code == 0
     assert "3 sentences, 13 tokens" in errors
     assert "1 sentence from an earlier run" in errors
-    code, _, errors = elmo(*arguments, "--resume", "--json")  # nothing is left to do
+    code, _, errors = elmo(*arguments, "--resume", "--json")  # no work is left
     assert code == 0
     assert "3 sentences from an earlier run" in errors
     assert elmo(*arguments)[0] == 1
     assert elmo(*arguments, "--overwrite")[0] == 0
 
 
-def test_an_interrupt_before_anything_is_finished_leaves_nothing(
+def test_interrupt_before_the_first_chunk_leaves_no_files(
     elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
@@ -220,7 +220,9 @@ def test_an_interrupt_before_anything_is_finished_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
-def test_an_error_on_the_way_says_what_is_kept(elmo: Elmo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_during_the_run_says_what_is_kept(
+    elmo: Elmo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode() + b"\xff\n"))
     code, _, errors = elmo("-", "-o", "vectors.npz", "--chunk-bytes", "10")
     assert code == 1
@@ -228,13 +230,13 @@ def test_an_error_on_the_way_says_what_is_kept(elmo: Elmo, monkeypatch: pytest.M
     assert "error: standard input, line 4" in errors
 
 
-def test_resuming_nothing_says_so(elmo: Elmo) -> None:
+def test_resume_without_a_previous_run_gives_a_warning(elmo: Elmo) -> None:
     code, _, errors = elmo("text.txt", "-o", "vectors.npz", "--resume")
     assert code == 0
     assert "warning: Found no interrupted run for" in errors
 
 
-def test_a_name_without_a_suffix_is_a_folder_of_shards(elmo: Elmo, tmp_path: Path) -> None:
+def test_output_without_a_suffix_is_a_directory_of_shards(elmo: Elmo, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     options = ("text.txt", "-o", "shards/", "--chunk-bytes", "20", "--layer", "top")
     code, _, errors = elmo(*options)
@@ -256,28 +258,29 @@ def test_a_name_without_a_suffix_is_a_folder_of_shards(elmo: Elmo, tmp_path: Pat
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 @pytest.mark.parametrize("total", [1000, None])
-def test_the_bar_shows_speed_and_where_the_size_is_known_the_time_left(
+def test_progress_bar_shows_speed_and_remaining_time_if_the_size_is_known(
     monkeypatch: pytest.MonkeyPatch, total: int | None
 ) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     clock = iter(range(100))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     with token_bar(shown=True) as bar:
-        bar(Progress(5000, 500, total))  # what an earlier run did is no speed of this one
+        # Chunks of an earlier run do not count for the speed of this one.
+        bar(Progress(5000, 500, total))
         bar(Progress(5300, 750, total))
     shown = terminal.getvalue().split("\r")[-1]
     assert "5,300 tokens, 150 tokens/s" in shown
     assert ("75%" in shown) == ("left" in shown) == (total is not None)
 
 
-def test_without_a_terminal_or_when_quiet_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_progress_bar_without_a_terminal_or_with_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream, shown in ((io.StringIO(), True), (Terminal(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
         with token_bar(shown=shown) as bar:
@@ -286,7 +289,7 @@ def test_without_a_terminal_or_when_quiet_there_is_no_bar(monkeypatch: pytest.Mo
         assert stream.getvalue() == ""
 
 
-def test_help_teaches_and_imports_nothing_heavy() -> None:
+def test_help_lists_options_and_imports_no_heavy_dependencies() -> None:
     code = (
         "import sys; sys.argv = ['elmo', 'embed', '--help']\n"
         "from elmokit.cli.main import run\n"

@@ -1,4 +1,4 @@
-"""`elmo embed` with a model in ONNX: no process of it imports torch, and errors say what to do."""
+"""`elmo embed` with an ONNX model: works without torch, and errors say what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Elmo = Callable[..., tuple[int, str]]
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "I read the book yesterday.\n\nDon't! It's mine.\n"
 RUN = "from elmokit.cli.main import run\nrun()"
-# A package that is found before the real one and is not there.
+# A module that shadows an installed package and cannot be imported.
 ABSENT = "raise ModuleNotFoundError(\"No module named '{0}'\", name='{0}')\n"
 
 
@@ -37,7 +37,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def elmo(tmp_path: Path, models: Path) -> Elmo:
-    """Run `elmo embed` in a process of its own, in which (and in whose workers) packages lack."""
+    """Run `elmo embed` in a child process in which (and in whose workers) packages are missing."""
     (tmp_path / "text.txt").write_text(TEXT)
 
     def command(
@@ -62,7 +62,7 @@ def elmo(tmp_path: Path, models: Path) -> Elmo:
 
 
 @pytest.mark.parametrize("output", ["v.h5", "v.npz", "v.safetensors", "v.parquet", "folder"])
-def test_it_embeds_without_torch(elmo: Elmo, tmp_path: Path, output: str) -> None:
+def test_embedding_without_torch(elmo: Elmo, tmp_path: Path, output: str) -> None:
     code, errors = elmo("-o", output)
     assert code == 0, errors
     assert "3 sentences, 13 tokens" in errors
@@ -73,7 +73,7 @@ def test_it_embeds_without_torch(elmo: Elmo, tmp_path: Path, output: str) -> Non
             np.testing.assert_allclose(found.vectors, wanted.layers, atol=1e-5)
 
 
-def test_so_it_does_with_rounded_numbers(elmo: Elmo, tmp_path: Path) -> None:
+def test_embedding_with_int8_without_torch(elmo: Elmo, tmp_path: Path) -> None:
     code, errors = elmo("-o", "v.npz", "--precision", "fast", model="int8")
     assert code == 0, errors
     exact = ElmoModel(ModelParts(random_bilm(LARGE, scale=1.0)), device="cpu")
@@ -84,7 +84,7 @@ def test_so_it_does_with_rounded_numbers(elmo: Elmo, tmp_path: Path) -> None:
             assert ((x * y).sum(-1) > 0.999 * lengths).all()
 
 
-def test_so_do_workers_and_interrupted_runs(elmo: Elmo, tmp_path: Path) -> None:
+def test_workers_and_resumed_runs_without_torch(elmo: Elmo, tmp_path: Path) -> None:
     options = ("--chunk-bytes", "10", "--state", "warm")
     assert elmo("-o", "one.npz", *options)[0] == 0
     code, errors = elmo("-o", "two.npz", *options, "--workers", "2")
@@ -97,7 +97,7 @@ def test_so_do_workers_and_interrupted_runs(elmo: Elmo, tmp_path: Path) -> None:
     assert code == 0, errors
 
 
-def test_it_leaves_torch_alone_where_it_is_installed(tmp_path: Path, models: Path) -> None:
+def test_torch_is_not_imported_if_it_is_installed(tmp_path: Path, models: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
     for output in ("v.npz", "folder"):
         options = ["elmo", "embed", "text.txt", "-o", output, "--model", str(models / "onnx")]
@@ -127,14 +127,14 @@ def test_it_leaves_torch_alone_where_it_is_installed(tmp_path: Path, models: Pat
         (["-o", "v.npz", "--state", "carry", "--workers", "2"], "Do not use --workers"),
     ],
 )
-def test_what_onnx_cannot_do_is_told(elmo: Elmo, options: list[str], said: str) -> None:
+def test_unsupported_options_are_reported(elmo: Elmo, options: list[str], said: str) -> None:
     code, errors = elmo(*options)
     assert code == 1
     assert errors.startswith("error: ")
     assert said in errors
 
 
-def test_a_state_is_carried(elmo: Elmo, tmp_path: Path) -> None:
+def test_state_can_be_carried(elmo: Elmo, tmp_path: Path) -> None:
     code, errors = elmo("-o", "v.npz", "--state", "carry", "--chunk-bytes", "10")
     assert code == 0, errors
     torch_model = ElmoModel(make_parts(full=True), device="cpu")
@@ -145,7 +145,7 @@ def test_a_state_is_carried(elmo: Elmo, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [(), ("--workers", "2")])
-def test_another_model_asks_for_torch(elmo: Elmo, workers: tuple[str, ...]) -> None:
+def test_other_models_require_torch(elmo: Elmo, workers: tuple[str, ...]) -> None:
     code, errors = elmo("-o", "v.npz", *workers, model="nothing of the kind")
     assert code == 1
     assert "elmo convert MODEL OUT --to onnx" in errors
@@ -161,7 +161,7 @@ def test_another_model_asks_for_torch(elmo: Elmo, workers: tuple[str, ...]) -> N
         ("folder", "pyarrow"),
     ],
 )
-def test_other_packages_that_lack_are_named(elmo: Elmo, output: str, lacks: str) -> None:
+def test_other_missing_packages_are_named(elmo: Elmo, output: str, lacks: str) -> None:
     code, errors = elmo("-o", output, absent=("torch", lacks))
     assert code == 1
     wanted = "'elmokit[arrow]'" if lacks == "pyarrow" else lacks

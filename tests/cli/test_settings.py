@@ -1,4 +1,4 @@
-"""Wrong settings on the command line: usage errors that name the field, and nothing is left."""
+"""Invalid settings are usage errors that name the field and leave no files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(errors: str) -> str:
-    """What was printed, without the box around it."""
+    """Return the output without the box around it."""
     return " ".join(errors.replace("\u2502", " ").split())
 
 
@@ -58,7 +58,7 @@ def refused(shell: Elmo, tmp_path: Path, *arguments: str | Path) -> str:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_train_refuses_a_wrong_setting(
+def test_train_rejects_invalid_settings(
     shell: Elmo, tmp_path: Path, corpus: Path, setting: str
 ) -> None:
     told = refused(shell, tmp_path, "train", corpus, "-o", "run", "--set", setting)
@@ -68,7 +68,7 @@ def test_train_refuses_a_wrong_setting(
 
 
 @pytest.mark.parametrize(("option", "value"), OPTIONS)
-def test_train_refuses_a_wrong_option(
+def test_train_rejects_invalid_options(
     shell: Elmo, tmp_path: Path, corpus: Path, option: str, value: str
 ) -> None:
     told = refused(shell, tmp_path, "train", corpus, "-o", "run", option, value)
@@ -79,13 +79,13 @@ def test_train_refuses_a_wrong_option(
     ("option", "value"),
     [
         ("--set", f"{RATE}=fast"),
-        ("--set", "lstm.dim=8"),  # the shape of a model that is there
+        ("--set", "lstm.dim=8"),  # the shape of an existing model
         *(("--epochs", value) for value in ("nan", "-1")),
         *(("--max-steps", "-1"), ("--head-steps", "-1"), ("--head-steps", "1000000")),
         ("--seed", "-1"),
     ],
 )
-def test_finetune_refuses_the_same(
+def test_finetune_rejects_invalid_settings(
     shell: Elmo, tmp_path: Path, corpus: Path, option: str, value: str
 ) -> None:
     given = ("finetune", TINY_MODEL, corpus, "--new-head", "-o", "run")
@@ -103,12 +103,14 @@ def test_finetune_refuses_the_same(
         *(("--seed", "-1"), ("--preset", "best")),
     ],
 )
-def test_task_refuses_the_same(shell: Elmo, tmp_path: Path, option: str, value: str) -> None:
+def test_task_rejects_invalid_settings(
+    shell: Elmo, tmp_path: Path, option: str, value: str
+) -> None:
     told = refused(shell, tmp_path, *("task ner train a b -o run").split(), option, value)
     assert value.partition("=")[0] in told
 
 
-def test_bench_refuses_the_same(shell: Elmo, tmp_path: Path) -> None:
+def test_bench_rejects_invalid_settings(shell: Elmo, tmp_path: Path) -> None:
     code, _, errors = shell("bench", "train", "--preset", "toy", "--rows", "8,x")
     assert code == 2
     assert "step.rows" in words(errors)
