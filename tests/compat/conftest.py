@@ -1,4 +1,4 @@
-"""The model that AllenNLP tests itself with, what AllenNLP computed with it, and a random one."""
+"""AllenNLP's own test model, what AllenNLP computed with it, and a random model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Files(NamedTuple):
 
 @pytest.fixture(scope="session")
 def recorded() -> dict[str, Any]:
-    """Numbers that AllenNLP gave; the file says which and how."""
+    """Load what AllenNLP computed; the file describes how it was recorded."""
     values: dict[str, Any] = json.loads(
         (Path(__file__).parent / "allennlp_recorded.json").read_text("utf-8")
     )
@@ -34,14 +34,14 @@ def theirs(shared: Path) -> Files:
 
 @pytest.fixture(scope="session")
 def sentences(theirs: Files) -> list[list[str]]:
-    """The 30 sentences of AllenNLP's fixture, numbered through."""
+    """Return the 30 sentences of AllenNLP's fixture, with numbers."""
     groups = json.loads(theirs.options.with_name("sentences.json").read_text("utf-8"))
     return [sentence.split() for group in groups for sentence in group]
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """A random model, in the files of the original systems."""
+    """Write a random model in the file format of the original systems."""
     folder = tmp_path_factory.mktemp("tiny")
     files = Files(folder / "options.json", folder / "weights.hdf5")
     bilm_hdf5.write(random_bilm(TINY), *files)

@@ -31,7 +31,7 @@ SENTENCES = [["The", "first", "sentence", "."], ["The", "second"]]
 IDS = batch_to_ids(SENTENCES)
 
 
-def test_the_arguments_are_allennlps() -> None:
+def test_arguments_match_allennlp() -> None:
     def arguments(function: Any) -> str:
         return " ".join(
             p.name if p.default is p.empty else f"{p.name}={p.default}"
@@ -56,7 +56,7 @@ def test_the_arguments_are_allennlps() -> None:
     )
 
 
-def test_the_output_is_allennlps(tiny: Files) -> None:
+def test_output_has_the_structure_of_allennlp(tiny: Files) -> None:
     elmo = Elmo(str(tiny.options), str(tiny.weights), 2).eval()
     output = elmo(IDS)
     assert type(output) is dict
@@ -69,7 +69,7 @@ def test_the_output_is_allennlps(tiny: Files) -> None:
     assert elmo.scalar_mix_0 is elmo._scalar_mixes[0]
 
 
-def test_the_ids_are_left_alone(tiny: Files) -> None:
+def test_input_ids_are_not_modified(tiny: Files) -> None:
     ids = IDS.clone()
     Elmo(*tiny, 1)(ids)
     assert torch.equal(ids, IDS)
@@ -87,11 +87,11 @@ def test_the_ids_are_left_alone(tiny: Files) -> None:
     ],
     ids=["tuples", "generator", "array"],
 )
-def test_whatever_holds_tokens_is_spelled(batch: Any) -> None:
+def test_batch_to_ids_accepts_tokens_of_various_types(batch: Any) -> None:
     assert torch.equal(batch_to_ids(batch), batch_to_ids([["a", "b"], ["c", "d"]]))
 
 
-def test_strings_are_not_split_into_letters() -> None:
+def test_strings_are_not_split_into_characters() -> None:
     with pytest.raises(DataError, match="Sentence 0 is the string 'I read it'; expected a list"):
         batch_to_ids(["I read it"])
 
@@ -103,15 +103,15 @@ def test_batches_without_tokens_have_ids() -> None:
 
 
 @pytest.mark.parametrize("token", [7, None, b"a"])
-def test_a_token_that_is_no_string_is_named(token: Any) -> None:
+def test_error_identifies_a_token_that_is_not_a_string(token: Any) -> None:
     with pytest.raises(DataError, match=f"Token 1 of sentence 0 is a {type(token).__name__}"):
         batch_to_ids([["a", token]])
 
 
-# ------------------------------------------------------------------------------------- bad input
+# ------------------------------------------------------------------------------------ invalid input
 
 
-def test_a_batch_of_nothing_gives_nothing(tiny: Files) -> None:
+def test_empty_batch_gives_empty_output(tiny: Files) -> None:
     elmo = Elmo(*tiny, 1, do_layer_norm=True)
     for ids, shape in (
         (batch_to_ids([]), (0, 0, 20)),
@@ -145,12 +145,12 @@ def test_padding_before_a_token_is_an_error(tiny: Files) -> None:
         ([["I", "read", "it"]], "inputs has type list; .*batch_to_ids"),
     ],
 )
-def test_what_is_no_character_ids_is_an_error(ids: Any, message: str, tiny: Files) -> None:
+def test_invalid_character_ids_are_an_error(ids: Any, message: str, tiny: Files) -> None:
     with pytest.raises(DataError, match=message):
         Elmo(*tiny, 1)(ids)
 
 
-def test_short_ints_and_views_will_do(tiny: Files) -> None:
+def test_int16_ids_and_views_are_supported(tiny: Files) -> None:
     elmo = Elmo(*tiny, 1, stateful=False).eval()
     expected = elmo(IDS)["elmo_representations"][0]
     assert torch.equal(elmo(IDS.to(torch.int16))["elmo_representations"][0], expected)
@@ -169,7 +169,7 @@ def test_boundaries_can_be_kept_in_any_number_of_dimensions(tiny: Files) -> None
     assert torch.equal(found[:, 0], flat["elmo_representations"][0])
 
 
-def test_bad_settings_are_named(tiny: Files, tmp_path: Path) -> None:
+def test_invalid_settings_are_identified(tiny: Files, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="num_output_representations must be"):
         Elmo(*tiny, 0)
     with pytest.raises(ConfigError, match=r"Expected 3 .* found \[1.0\]"):
@@ -189,8 +189,8 @@ def test_bad_settings_are_named(tiny: Files, tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------- cached vocabulary
 
 
-def test_cached_words_give_the_vectors_of_their_characters(tiny: Files) -> None:
-    # More words than go through the encoder at once.
+def test_cached_words_have_the_vectors_of_their_characters(tiny: Files) -> None:
+    # More words than the encoder processes at once.
     vocabulary = ["<pad>", *(f"w{i}" for i in range(1100)), "The", "second"]
     elmo = Elmo(*tiny, 1, vocab_to_cache=vocabulary, stateful=False).eval()
     words = torch.tensor([[1101, 1102], [700, 0]])
@@ -203,7 +203,7 @@ def test_cached_words_give_the_vectors_of_their_characters(tiny: Files) -> None:
     assert not elmo._elmo_lstm._word_embedding.weight[0].any()
 
 
-def test_with_cached_words_the_encoder_can_be_thrown_away(tiny: Files) -> None:
+def test_encoder_can_be_discarded_if_words_are_cached(tiny: Files) -> None:
     elmo = Elmo(*tiny, 1, vocab_to_cache=["<pad>", "The"], stateful=False).eval()
     words = torch.tensor([[1]])
     expected = elmo(IDS, words)["elmo_representations"][0]
@@ -211,7 +211,7 @@ def test_with_cached_words_the_encoder_can_be_thrown_away(tiny: Files) -> None:
     assert torch.equal(elmo(IDS, words)["elmo_representations"][0], expected)
 
 
-def test_words_without_a_cache_are_read_from_their_characters(
+def test_words_that_are_not_cached_are_encoded_from_their_characters(
     tiny: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     elmo = Elmo(*tiny, 1, stateful=False).eval()
@@ -222,7 +222,7 @@ def test_words_without_a_cache_are_read_from_their_characters(
     assert "without vocab_to_cache" in caplog.text
 
 
-# -------------------------------------------------------------------------------- parts and models
+# --------------------------------------------------------------------------------------- components
 
 
 class Custom(nn.Module):
@@ -236,7 +236,7 @@ class Custom(nn.Module):
         return 2
 
 
-def test_a_module_can_take_the_place_of_the_bilm(tiny: Files) -> None:
+def test_bilm_can_be_replaced_by_another_module(tiny: Files) -> None:
     elmo = Elmo(None, None, 1, module=Custom()).eval()
     output = elmo(torch.ones(1, 2, 50, dtype=torch.long))
     assert output["elmo_representations"][0].tolist() == [[[1.5, 1.5], [1.5, 1.5]]]
@@ -254,7 +254,7 @@ def test_a_module_can_take_the_place_of_the_bilm(tiny: Files) -> None:
         Elmo(None, None, 1, module=Custom(), stateful=False)
 
 
-def test_the_token_embedder_is_one_mix_and_a_projection(tiny: Files) -> None:
+def test_token_embedder_is_one_mix_and_a_projection(tiny: Files) -> None:
     torch.manual_seed(0)
     embedder = ElmoTokenEmbedder(*tiny, projection_dim=5).eval()
     assert embedder.get_output_dim() == 5
@@ -269,7 +269,7 @@ def test_the_token_embedder_is_one_mix_and_a_projection(tiny: Files) -> None:
     assert torch.equal(plain(IDS.view(2, 1, 4, 50))[:, 0], mixed)
 
 
-def test_the_mix_normalizes_without_a_warning_that_nobody_asked_for() -> None:
+def test_mix_normalizes_without_an_unnecessary_warning() -> None:
     layers = [torch.randn(2, 4, 3) for _ in range(3)]
     mask = torch.tensor([[True] * 4, [True, True, False, False]])
     with warnings.catch_warnings():
@@ -288,11 +288,11 @@ def test_the_mix_normalizes_without_a_warning_that_nobody_asked_for() -> None:
     assert [p.requires_grad for p in mix.parameters()] == [True, False, False, False]
 
 
-def test_the_published_addresses_are_fetched_through_the_cache(
+def test_published_urls_are_downloaded_to_the_cache(
     tiny: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELMOKIT_HOME", str(tmp_path))
-    monkeypatch.setenv("ELMOKIT_ALLENNLP_URL", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setenv("ELMOKIT_ALLENNLP_URL", "http://127.0.0.1:9")  # no server is listening there
     with pytest.raises(DownloadError, match="2x4096_512_2048cnn_2xhighway"):
         ElmoEmbedder()
     name = "2x4096_512_2048cnn_2xhighway"

@@ -24,7 +24,7 @@ def embedder(tiny: Files) -> ElmoEmbedder:
     return ElmoEmbedder(*tiny)
 
 
-def test_arrays_have_all_layers_and_no_padding(embedder: ElmoEmbedder) -> None:
+def test_arrays_contain_all_layers_without_padding(embedder: ElmoEmbedder) -> None:
     arrays = embedder.embed_batch([["a"], ["b", "c", "d"]])
     assert [a.shape for a in arrays] == [(3, 1, 20), (3, 3, 20)]
     assert all(a.dtype == np.float32 for a in arrays)
@@ -34,7 +34,7 @@ def test_arrays_have_all_layers_and_no_padding(embedder: ElmoEmbedder) -> None:
     assert not layers[0, :, 1:].any()
 
 
-def test_sentences_are_read_as_they_are_asked_for(embedder: ElmoEmbedder, tiny: Files) -> None:
+def test_sentences_are_read_lazily(embedder: ElmoEmbedder, tiny: Files) -> None:
     asked = 0
 
     def supply() -> Any:
@@ -55,7 +55,7 @@ def test_sentences_are_read_as_they_are_asked_for(embedder: ElmoEmbedder, tiny: 
     assert np.array_equal(twin.embed_batch([["w"] * 3, ["w"] * 4])[1], rest[2])
 
 
-def test_the_state_lives_as_long_as_the_object(embedder: ElmoEmbedder, tiny: Files) -> None:
+def test_state_is_kept_for_the_lifetime_of_the_object(embedder: ElmoEmbedder, tiny: Files) -> None:
     first, second = (embedder.embed_sentence(["a", "b"]) for _ in range(2))
     assert np.array_equal(first[0], second[0])
     assert np.abs(first[1:] - second[1:]).max() > 1e-3
@@ -65,7 +65,7 @@ def test_the_state_lives_as_long_as_the_object(embedder: ElmoEmbedder, tiny: Fil
     assert np.array_equal(still.embed_sentence(["a", "b"]), still.embed_sentence(["a", "b"]))
 
 
-def test_empty_sentences_have_the_models_shape(embedder: ElmoEmbedder) -> None:
+def test_empty_sentences_have_the_shape_of_the_model(embedder: ElmoEmbedder) -> None:
     assert embedder.embed_batch([]) == []
     for arrays in (embedder.embed_batch([[], []]), [embedder.embed_sentence([])]):
         assert all(a.shape == (3, 0, 20) and a.dtype == np.float32 for a in arrays)
@@ -74,7 +74,7 @@ def test_empty_sentences_have_the_models_shape(embedder: ElmoEmbedder) -> None:
     assert embedder.elmo_bilm._elmo_lstm._states[0].shape[1] == 2
 
 
-def test_bad_settings_are_named(embedder: ElmoEmbedder, tmp_path: Path) -> None:
+def test_invalid_settings_are_identified(embedder: ElmoEmbedder, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="batch_size must be at least 1"):
         list(embedder.embed_sentences([["a"]], batch_size=0))
     with pytest.raises(ConfigError, match=r"Invalid layer 'bogus': expected .*top, average"):
@@ -83,7 +83,7 @@ def test_bad_settings_are_named(embedder: ElmoEmbedder, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("output_format", ["all", "top", "average"])
-def test_a_file_comes_back_as_it_was_embedded(
+def test_embedded_file_can_be_read_back(
     output_format: str, embedder: ElmoEmbedder, tiny: Files, tmp_path: Path
 ) -> None:
     source = io.StringIO(TEXT)
@@ -102,7 +102,7 @@ def test_a_file_comes_back_as_it_was_embedded(
     assert index == {"Don 't !": "3", "Why   not ?": "1", "caf\u00e9 \u65e5\u672c .": "2"}
 
 
-def test_sentences_can_be_forgotten_or_be_the_keys(
+def test_sentences_can_be_omitted_or_used_as_keys(
     embedder: ElmoEmbedder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     embedder.embed_file(io.StringIO(TEXT), tmp_path / "x.h5", forget_sentences=True)
@@ -127,7 +127,7 @@ def test_sentences_can_be_forgotten_or_be_the_keys(
         (".\n", {"use_sentence_keys": True}, "'.' cannot be stored"),
     ],
 )
-def test_what_cannot_be_stored_leaves_nothing_behind(
+def test_input_that_cannot_be_stored_leaves_no_files(
     text: str, settings: dict[str, Any], message: str, embedder: ElmoEmbedder, tmp_path: Path
 ) -> None:
     (tmp_path / "x.h5").write_text("what was there before")
@@ -137,14 +137,14 @@ def test_what_cannot_be_stored_leaves_nothing_behind(
     assert (tmp_path / "x.h5").read_text() == "what was there before"
 
 
-def test_an_empty_file_has_an_empty_index(embedder: ElmoEmbedder, tmp_path: Path) -> None:
+def test_empty_file_has_an_empty_index(embedder: ElmoEmbedder, tmp_path: Path) -> None:
     embedder.embed_file(io.StringIO(""), tmp_path / "x.h5")
     with h5py.File(tmp_path / "x.h5") as file:
         assert set(file) == {"sentence_to_index"}
         assert json.loads(file["sentence_to_index"][0]) == {}
 
 
-def test_an_unwritable_place_is_named(embedder: ElmoEmbedder, tmp_path: Path) -> None:
+def test_unwritable_path_is_identified(embedder: ElmoEmbedder, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="file"):
         embedder.embed_file(io.StringIO("a\n"), tmp_path / "file" / "x.h5")

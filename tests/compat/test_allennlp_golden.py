@@ -1,4 +1,4 @@
-"""compat.allennlp against the golden vectors of bilm-tf, with the state carried along."""
+"""compat.allennlp, compared with the golden vectors of bilm-tf, with carried state."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from elmokit.compat.allennlp import Elmo, batch_to_ids
 
 MODELS = {
     "skip": ("allenai-allennlp/test_fixtures/elmo", "sentences.json"),
-    # AllenNLP refuses this one, which has no skip connections.
+    # AllenNLP rejects this model, which has no skip connections.
     "no-skip": ("allenai-bilm-tf/fixtures/model", "lm_embeddings_sentences.json"),
 }
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_top_layer_is_bilm_tfs(name: str, shared: Path) -> None:
+def test_top_layer_equals_bilm_tf(name: str, shared: Path) -> None:
     folder = shared / "fixtures" / MODELS[name][0]
     texts = json.loads((folder / MODELS[name][1]).read_text("utf-8"))
     top_only = [-9e10, -9e10, 1.0]

@@ -1,4 +1,4 @@
-"""compat.allennlp against what AllenNLP itself computed, call by call, state by state."""
+"""compat.allennlp, compared with recorded results of AllenNLP for each call and state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOLERANCE = 2e-6
 
 
 def check(found: Tensor | np.ndarray, recorded: list[Any]) -> None:
-    """Compare a tensor with its record: shape, sum, weighted sum, and perhaps five values."""
+    """Compare a tensor with its record: shape, sum, weighted sum, and sometimes five values."""
     values = np.asarray(found.detach() if isinstance(found, Tensor) else found, dtype=np.float64)
     assert list(values.shape) == recorded[0]
     flat = values.ravel()
@@ -37,7 +37,7 @@ def check(found: Tensor | np.ndarray, recorded: list[Any]) -> None:
 
 
 class Play:
-    """Makes the calls of a recorded case and compares each."""
+    """Makes the calls of a recorded case and compares each result."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class Play:
 def state_3d(play: Play) -> None:
     play(0, A)
     play(1, A)
-    play(2, B)  # a smaller batch leaves the third row's state as it was
+    play(2, B)  # a smaller batch does not change the state of the third row
     play(3, A)
-    play(4, C)  # a larger one starts its new rows from zero
+    play(4, C)  # a larger batch starts its new rows from zero
     play(5, A)
     play.lstm.reset_states()
     play(6, A)
@@ -157,7 +157,7 @@ def set_mix(play: Play) -> None:
 
 def dropout(play: Play) -> None:
     play.module.train()
-    torch.manual_seed(7)  # the drawn zeros are AllenNLP's too
+    torch.manual_seed(7)  # the random zeros are also AllenNLP's
     play(0, A)
 
 
@@ -207,7 +207,7 @@ def odd_tokens(play: Play) -> None:
 def gradients(play: Play) -> None:
     play.module.train()
     with torch.enable_grad():
-        play.module(play.ids(A))  # its state goes into the next call, its graph does not
+        play.module(play.ids(A))  # the next call uses its state, but not its graph
         found = play(1, play.ids((*B, 3)))
         weights = [torch.cos(torch.arange(t.numel(), dtype=t.dtype)).view_as(t) for t in found]
         loss = sum((r + 1) * (t * weights[r]).sum() for r, t in enumerate(found))
@@ -273,7 +273,7 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[Play], None]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_elmo_gives_what_allennlp_gave(
+def test_elmo_equals_allennlp(
     name: str, theirs: Files, sentences: list[list[str]], recorded: dict[str, Any]
 ) -> None:
     settings, play = CASES[name]
@@ -283,18 +283,18 @@ def test_elmo_gives_what_allennlp_gave(
         play(Play(elmo, recorded["cases"][name], sentences))
 
 
-def test_the_bilm_and_its_encoder_give_what_allennlp_gave(
+def test_bilm_and_encoder_equal_allennlp(
     theirs: Files, sentences: list[list[str]], recorded: dict[str, Any]
 ) -> None:
     bilm = _ElmoBiLm(*theirs)
     assert bilm.training
     assert (bilm.num_layers, bilm.get_output_dim()) == (3, 32)
     twice(Play(bilm, recorded["cases"]["bilm"], sentences))
-    # Of the encoder, padding positions too: they are not zero.
+    # For the encoder, this includes padding positions, which are not zero.
     once(Play(bilm._token_embedder, recorded["cases"]["char_encoder"], sentences))
 
 
-def test_the_state_dict_has_the_names_order_and_values_of_allennlp(
+def test_state_dict_has_the_names_order_and_values_of_allennlp(
     theirs: Files, recorded: dict[str, Any]
 ) -> None:
     words = ["<pad>", "hello", "world", "Don", "'t", "!"]
@@ -311,13 +311,13 @@ def test_the_state_dict_has_the_names_order_and_values_of_allennlp(
                 check(state[row[0]], row[2])
 
 
-def test_tokens_are_spelled_as_allennlp_spells_them(recorded: dict[str, Any]) -> None:
+def test_character_ids_equal_allennlp(recorded: dict[str, Any]) -> None:
     for token, ids in recorded["ids"].items():
         row = batch_to_ids([[token]])[0, 0].tolist()
         assert row == ids + [261] * (50 - len(ids))
 
 
-def test_the_embedder_gives_what_allennlp_gave(
+def test_embedder_equals_allennlp(
     theirs: Files, sentences: list[list[str]], recorded: dict[str, Any]
 ) -> None:
     found = ElmoEmbedder(*theirs).embed_sentences(iter(sentences[:7]), batch_size=3)
@@ -337,7 +337,7 @@ def test_the_embedder_gives_what_allennlp_gave(
         ("file_average", {"output_format": "average"}),
     ],
 )
-def test_embed_file_gives_what_allennlp_gave(
+def test_embed_file_equals_allennlp(
     name: str,
     settings: dict[str, Any],
     theirs: Files,

@@ -1,4 +1,4 @@
-"""The state that AllenNLP's classes carry from call to call, row by row."""
+"""The state that AllenNLP's classes carry between calls, for each row."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def run(elmo: Elmo, *batch: list[str]) -> Tensor:
         return elmo(batch_to_ids(batch))["elmo_representations"][0]
 
 
-def test_a_row_goes_on_where_the_same_row_ended(elmo: Elmo, tiny: Files) -> None:
+def test_row_continues_from_its_previous_state(elmo: Elmo, tiny: Files) -> None:
     run(elmo, ONE, TWO)
     carried = run(elmo, THREE, ONE)
-    # The same two texts, each alone.
+    # The same two texts, each on its own.
     for row, (first, second) in enumerate(((ONE, THREE), (TWO, ONE))):
         alone = Elmo(*tiny, 1).eval()
         run(alone, first)
@@ -40,7 +40,7 @@ def test_a_row_goes_on_where_the_same_row_ended(elmo: Elmo, tiny: Files) -> None
         assert torch.allclose(carried[row, : len(second)], expected, atol=2e-6)
 
 
-def test_rows_that_a_smaller_batch_does_not_have_keep_their_state(elmo: Elmo) -> None:
+def test_rows_missing_from_a_smaller_batch_keep_their_state(elmo: Elmo) -> None:
     run(elmo, ONE, TWO, THREE)
     before = lstm(elmo)._states
     run(elmo, TWO)
@@ -58,7 +58,7 @@ def test_new_rows_of_a_larger_batch_start_from_zero(elmo: Elmo, tiny: Files) -> 
     assert (found[0, 0] - fresh[0, 0]).abs().max() > 1e-3
 
 
-def test_states_have_allennlps_layout(elmo: Elmo) -> None:
+def test_states_have_the_layout_of_allennlp(elmo: Elmo) -> None:
     assert lstm(elmo)._states is None
     run(elmo, ONE, TWO, THREE)
     hidden, memory = lstm(elmo)._states
@@ -67,32 +67,32 @@ def test_states_have_allennlps_layout(elmo: Elmo) -> None:
     assert not hidden.requires_grad
 
 
-def test_states_can_be_put_back(elmo: Elmo) -> None:
+def test_states_can_be_restored(elmo: Elmo) -> None:
     run(elmo, ONE, TWO)
     kept = lstm(elmo)._states
     once = run(elmo, TWO, TWO)
-    run(elmo, THREE)  # must not write into what we hold
+    run(elmo, THREE)  # must not modify our copy
     lstm(elmo)._states = kept
     assert torch.equal(run(elmo, TWO, TWO), once)
 
 
-def test_reset_all_or_some(elmo: Elmo, tiny: Files) -> None:
+def test_reset_of_all_or_some_rows(elmo: Elmo, tiny: Files) -> None:
     first = run(elmo, ONE, TWO)
     second = run(elmo, ONE, TWO)
     lstm(elmo).reset_states()
     assert lstm(elmo)._states is None
     assert torch.equal(run(elmo, ONE, TWO), first)
-    lstm(elmo).reset_states(torch.tensor([0, 1]))  # ints as in AllenNLP 0.9
+    lstm(elmo).reset_states(torch.tensor([0, 1]))  # integers, as in AllenNLP 0.9
     some = run(elmo, ONE, TWO)
     assert torch.allclose(some[0], second[0], atol=2e-6)
     assert torch.allclose(some[1], first[1], atol=2e-6)
     with pytest.raises(DataError, match=r"shape \[3\]; expected \[2\]"):
         lstm(elmo).reset_states(torch.tensor([True, False, False]))
     fresh = Elmo(*tiny, 1)
-    lstm(fresh).reset_states(torch.tensor([True]))  # nothing there to reset
+    lstm(fresh).reset_states(torch.tensor([True]))  # no state to reset
 
 
-def test_an_empty_row_is_read_as_its_boundaries(elmo: Elmo, tiny: Files) -> None:
+def test_empty_row_contains_only_its_boundaries(elmo: Elmo, tiny: Files) -> None:
     found = run(elmo, ONE, [])
     assert not found[1].any()
     boundaries = Elmo(*tiny, 1).eval()
@@ -102,7 +102,7 @@ def test_an_empty_row_is_read_as_its_boundaries(elmo: Elmo, tiny: Files) -> None
         assert torch.allclose(state[:, 1], alone[:, 0], atol=2e-6)
 
 
-def test_without_state_every_call_is_the_same(tiny: Files) -> None:
+def test_stateless_calls_are_identical(tiny: Files) -> None:
     elmo = Elmo(*tiny, 1, stateful=False).eval()
     first = run(elmo, ONE, TWO)
     assert run(elmo, ONE, TWO, THREE).shape == (3, 3, 20)  # larger: AllenNLP fails here
@@ -115,11 +115,11 @@ def test_state_can_be_switched_off_and_on(elmo: Elmo) -> None:
     lstm(elmo).stateful = False
     assert torch.equal(run(elmo, ONE), first)
     assert torch.equal(run(elmo, ONE), first)
-    lstm(elmo).stateful = True  # goes on from the last call, which wrote its state all the same
+    lstm(elmo).stateful = True  # continues from the last call, which still updated the state
     assert not torch.equal(run(elmo, ONE), first)
 
 
-def test_the_state_is_no_part_of_the_weights(elmo: Elmo) -> None:
+def test_state_is_not_part_of_the_state_dict(elmo: Elmo) -> None:
     run(elmo, ONE)
     before = lstm(elmo)._states
     assert not any("_states" in name for name in elmo.state_dict())

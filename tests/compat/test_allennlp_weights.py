@@ -1,4 +1,4 @@
-"""Weights in AllenNLP's layout: saved, loaded, trained, moved, copied."""
+"""Weights in AllenNLP's layout: saving, loading, training, moving and copying."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IDS = batch_to_ids(SENTENCES)
 
 
 def vectors(elmo: Elmo) -> Tensor:
-    """The vectors of SENTENCES from the zero state."""
+    """Return the vectors of SENTENCES from the zero state."""
     lstm: Any = elmo._elmo_lstm._elmo_lstm
     lstm.reset_states()
     return elmo(IDS)["elmo_representations"][0]
@@ -39,7 +39,7 @@ def scrambled(elmo: Elmo, seed: int = 1) -> Elmo:
     return elmo
 
 
-def test_it_computes_what_our_own_layer_computes(tiny: Files) -> None:
+def test_vectors_equal_those_of_the_elmo_module(tiny: Files) -> None:
     ours = OurElmo(bilm_hdf5.read(*tiny), outputs=2).eval()(IDS)
     output = Elmo(*tiny, 2).eval()(IDS)
     assert torch.equal(output["mask"], ours.mask)
@@ -57,7 +57,7 @@ def test_it_computes_what_our_own_layer_computes(tiny: Files) -> None:
     ],
     ids=["one layer", "three, no clips", "no skip", "no projections"],
 )
-def test_models_that_allennlp_could_not_read(lstm: LstmConfig, tmp_path: Any) -> None:
+def test_models_that_allennlp_does_not_support(lstm: LstmConfig, tmp_path: Any) -> None:
     cnn = CharCnnConfig(4, ((1, 2), (3, 4)), n_highway=0, activation="tanh")
     bilm = random_bilm(BiLMConfig(lstm, cnn), seed=3)
     files = Files(tmp_path / "options.json", tmp_path / "weights.hdf5")
@@ -70,7 +70,7 @@ def test_models_that_allennlp_could_not_read(lstm: LstmConfig, tmp_path: Any) ->
     assert torch.allclose(vectors(twin), vectors(elmo), atol=2e-6)
 
 
-def test_a_state_dict_survives_the_round_trip_through_a_file(tiny: Files) -> None:
+def test_state_dict_survives_a_round_trip_through_a_file(tiny: Files) -> None:
     elmo = scrambled(Elmo(*tiny, 2).eval())
     file = io.BytesIO()
     torch.save(elmo.state_dict(), file)
@@ -85,7 +85,7 @@ def test_a_state_dict_survives_the_round_trip_through_a_file(tiny: Files) -> Non
         assert torch.equal(tensor, state[name])
 
 
-def test_it_is_part_of_a_task_models_checkpoint(tiny: Files) -> None:
+def test_state_dict_is_part_of_a_task_model_checkpoint(tiny: Files) -> None:
     class Task(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -119,17 +119,17 @@ def copy_all(elmo: Elmo, new: Elmo, change: Callable[[Any, Any], object]) -> Non
 
 @pytest.mark.parametrize("way", CHANGES)
 @pytest.mark.parametrize("requires_grad", [False, True])
-def test_changed_weights_are_seen(way: str, requires_grad: bool, tiny: Files) -> None:
+def test_modified_weights_take_effect(way: str, requires_grad: bool, tiny: Files) -> None:
     elmo = Elmo(*tiny, 1, requires_grad=requires_grad).eval()
     new = scrambled(Elmo(*tiny, 1, requires_grad=requires_grad).eval())
     with torch.no_grad():
         vectors(elmo)
         CHANGES[way](elmo, new)
-        # AllenNLP's forget bias includes a 1, which rounds the last bits of ours.
+        # AllenNLP's forget bias includes a 1, which rounds off the last bits of ours.
         assert torch.allclose(vectors(elmo), vectors(new), atol=2e-6)
 
 
-def test_gradients_are_those_of_finite_differences(tiny: Files) -> None:
+def test_gradients_equal_finite_differences(tiny: Files) -> None:
     elmo = Elmo(*tiny, 1, requires_grad=True, dropout=0.0).double()
     weights = torch.randn(vectors(elmo).shape, dtype=torch.float64)
     (vectors(elmo) * weights).sum().backward()
@@ -149,7 +149,7 @@ def test_gradients_are_those_of_finite_differences(tiny: Files) -> None:
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-5), name
 
 
-def test_a_frozen_bilm_gets_no_gradient_and_the_mix_does(tiny: Files) -> None:
+def test_frozen_bilm_gets_no_gradient_but_the_mix_does(tiny: Files) -> None:
     elmo = Elmo(*tiny, 2, dropout=0.0).train()
     for _ in range(2):
         output = elmo(IDS)
@@ -159,13 +159,13 @@ def test_a_frozen_bilm_gets_no_gradient_and_the_mix_does(tiny: Files) -> None:
         assert parameter.requires_grad == ("scalar_mix" in name)
 
 
-def test_fixed_scalars_are_not_learned(tiny: Files) -> None:
+def test_fixed_scalars_are_not_trained(tiny: Files) -> None:
     elmo = Elmo(*tiny, 1, scalar_mix_parameters=[1, 2, 3])
     assert not any(p.requires_grad for p in elmo.parameters())
     assert not vectors(elmo.train()).requires_grad
 
 
-def test_training_changes_the_vectors_and_goes_on_over_many_calls(tiny: Files) -> None:
+def test_training_changes_the_vectors_over_many_calls(tiny: Files) -> None:
     elmo = Elmo(*tiny, 1, requires_grad=True, vocab_to_cache=["<pad>", "The"]).train()
     before = vectors(elmo.eval()).detach()
     optimizer = torch.optim.SGD(elmo.parameters(), lr=0.01)
@@ -177,7 +177,7 @@ def test_training_changes_the_vectors_and_goes_on_over_many_calls(tiny: Files) -
     assert (vectors(elmo) - before).abs().max() > 1e-4
 
 
-def test_weights_thawed_by_hand_are_trained(tiny: Files) -> None:
+def test_manually_unfrozen_weights_are_trained(tiny: Files) -> None:
     elmo = Elmo(*tiny, 1)
     vectors(elmo)
     layer: Any = elmo._elmo_lstm._elmo_lstm.bilm.backward_lm.layers[1]
@@ -189,7 +189,7 @@ def test_weights_thawed_by_hand_are_trained(tiny: Files) -> None:
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 @pytest.mark.parametrize("requires_grad", [False, True])
-def test_it_can_be_copied_with_its_state(
+def test_module_can_be_copied_with_its_state(
     copied: Callable[[Elmo], Elmo], requires_grad: bool, tiny: Files
 ) -> None:
     elmo = Elmo(*tiny, 2, requires_grad=requires_grad, vocab_to_cache=["<pad>", "a"]).eval()
@@ -204,7 +204,7 @@ def test_it_can_be_copied_with_its_state(
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-5), (torch.float16, 3e-2)])
-def test_it_changes_its_type_in_the_middle_of_a_text(
+def test_dtype_can_change_in_the_middle_of_a_text(
     dtype: torch.dtype, tolerance: float, tiny: Files
 ) -> None:
     elmo, plain = Elmo(*tiny, 1).eval(), Elmo(*tiny, 1).eval()
@@ -219,11 +219,11 @@ def test_it_changes_its_type_in_the_middle_of_a_text(
     assert words(IDS, torch.tensor([[1]]))["elmo_representations"][0].dtype == dtype
 
 
-def test_what_inference_mode_left_behind_can_be_trained_with(tiny: Files) -> None:
+def test_state_from_inference_mode_can_be_used_in_training(tiny: Files) -> None:
     elmo = Elmo(*tiny, 1, vocab_to_cache=["<pad>", "a"]).eval()
     with torch.inference_mode():
         elmo(IDS)
-    elmo(batch_to_ids([["a"]]))  # fewer rows: AllenNLP fails to write into the state
+    elmo(batch_to_ids([["a"]]))  # fewer rows: AllenNLP fails to write the state
     elmo.requires_grad_(True)
     elmo(IDS)["elmo_representations"][0].sum().backward()
     elmo.requires_grad_(False)
@@ -234,7 +234,7 @@ def test_what_inference_mode_left_behind_can_be_trained_with(tiny: Files) -> Non
     assert elmo._elmo_lstm._word_embedding.weight.grad is not None
 
 
-def test_replicas_of_data_parallel_compute_the_same(tiny: Files) -> None:
+def test_data_parallel_replicas_give_the_same_vectors(tiny: Files) -> None:
     elmo = Elmo(*tiny, 2, stateful=False).eval()
     with torch.no_grad():
         expected = elmo(IDS)["elmo_representations"][1]
@@ -259,7 +259,7 @@ def vectors_without_grad(elmo: Any) -> Tensor:
 
 
 def replica(module: nn.Module) -> nn.Module:
-    """What torch's DataParallel makes for another device: attributes where parameters were."""
+    """Return what torch's DataParallel creates per device: attributes instead of parameters."""
     twin = module._replicate_for_data_parallel()
     for name, child in module._modules.items():
         if child is not None:
@@ -271,7 +271,7 @@ def replica(module: nn.Module) -> nn.Module:
 
 
 @pytest.mark.gpu
-def test_it_runs_on_a_gpu_and_comes_back(tiny: Files) -> None:
+def test_module_can_move_to_a_gpu_and_back(tiny: Files) -> None:
     elmo = Elmo(*tiny, 1, vocab_to_cache=["<pad>", "a"], stateful=False).eval()
     expected = elmo(IDS)["elmo_representations"][0]
     elmo(IDS)

@@ -1,5 +1,6 @@
-"""TensorFlow's checkpoint files written by hand, one tensor per entry, for what TensorFlow itself
-would not write: other types, several shards, damage. Slow and obvious."""
+"""Write TensorFlow checkpoint files, including ones that TensorFlow itself would not write: other
+dtypes, several shards, damaged files. Simple and slow, one tensor per entry.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def field(number: int, value: int | bytes) -> bytes:
 
 
 def block(entries: list[tuple[bytes, bytes]], *, prefixes: bool = True) -> bytes:
-    """A block whose keys leave out what they share with the key before."""
+    """Return a block whose keys omit the prefix that they share with the previous key."""
     out, before = b"", b""
     for key, value in entries:
         shared = 0
@@ -46,7 +47,7 @@ def table(entries: list[tuple[bytes, bytes]], *, compression: int = 0, per_block
     def add(data: bytes) -> bytes:
         nonlocal out
         place = varint(len(out)) + varint(len(data))
-        out += data + bytes([compression]) + bytes(4)  # checksums are not read
+        out += data + bytes([compression]) + bytes(4)  # checksums are not validated
         return place
 
     for start in range(0, len(entries), per_block):
@@ -77,7 +78,7 @@ def write_bundle(
     header: bool = True,
     changes: Mapping[str, dict[str, Any]] | None = None,
 ) -> Path:
-    """Write a checkpoint; `changes` lets the index lie about some tensors."""
+    """Write a checkpoint; `changes` overrides index entries of some tensors with false values."""
     data = [b""] * shards
     entries = [(b"", field(1, shards) + field(2, endianness))] if header else []
     for number, (name, value) in enumerate(sorted(tensors.items())):

@@ -1,4 +1,4 @@
-"""A checkpoint that TensorFlow wrote (recipes/tf_checkpoint.py), and what it says itself of it."""
+"""A checkpoint written by TensorFlow (recipes/tf_checkpoint.py), with TensorFlow's own results."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ VERSE = "In the beginning God created the heaven and the earth .".split()
 run = CliRunner().invoke
 
 
-def tensorflow_says() -> dict[str, np.ndarray]:
-    """The numbers as TensorFlow itself read and computed them."""
+def tensorflow_results() -> dict[str, np.ndarray]:
+    """Load the values that TensorFlow itself read and computed."""
     with np.load(FOLDER / "tensorflow.npz") as file:
         numbers, shapes = file["numbers"], json.loads(str(file["shapes"]))
     sizes = [int(np.prod(shape)) for shape in shapes.values()]
@@ -29,7 +29,7 @@ def tensorflow_says() -> dict[str, np.ndarray]:
     return {n: p.reshape(s) for (n, s), p in zip(shapes.items(), parts, strict=True)}
 
 
-SAYS = tensorflow_says()
+SAYS = tensorflow_results()
 VARIABLES = {n: v for n, v in SAYS.items() if not n.startswith(("says/", "after/"))}
 
 
@@ -39,7 +39,7 @@ def copied(folder: Path) -> Path:
 
 
 def rewritten(folder: Path, tensors: dict[str, np.ndarray], **options: Any) -> Path:
-    """A folder with a checkpoint of our own making and changed options."""
+    """Write a directory with a checkpoint that we create and modified options."""
     folder.mkdir()
     (folder / "options.json").write_text(json.dumps(OPTIONS | options))
     return write_bundle(folder / "model.ckpt-3", tensors)

@@ -1,4 +1,4 @@
-"""Conformance: the golden files of AllenNLP and bilm-tf, and exact round trips of their format."""
+"""Conformance: golden files of AllenNLP and bilm-tf, and exact round trips of their format."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_all_30_golden_sentences_with_carried_state(
                     expected = np.concatenate(list(file[str(i)][...]), axis=-1)
                 found = layers[-1, row, 1 : len(rows[k][i]) + 1].detach().numpy()
                 assert np.abs(found - expected).max() <= TOLERANCE
-                if i == 1:  # and the state matters: from zero the vectors are others
+                if i == 1:  # the state matters: vectors from the zero state are different
                     stateless = bilm(ids_of([rows[k][i]])).layers[-1, 0, 1:-1].detach().numpy()
                     assert np.abs(stateless - expected).max() > 1e-2
 
@@ -104,7 +104,7 @@ def write_tiny(folder: Path, bilm: BiLM | None = None) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_reading_and_writing_is_exact_to_the_bit(shared: Path, name: str, tmp_path: Path) -> None:
+def test_round_trip_is_bit_identical(shared: Path, name: str, tmp_path: Path) -> None:
     path, _ = golden(shared, name)
     bilm = bilm_hdf5.read(path / "options.json", path / "lm_weights.hdf5")
     _, weights = write_tiny(tmp_path, bilm)
@@ -117,7 +117,7 @@ def test_reading_and_writing_is_exact_to_the_bit(shared: Path, name: str, tmp_pa
     assert before == after
 
 
-def test_word_input_models_round_trip(tmp_path: Path) -> None:
+def test_round_trip_of_word_input_models(tmp_path: Path) -> None:
     config = BiLMConfig(LstmConfig(dim=9, projection_dim=4), None, n_words=11)
     bilm = random_bilm(config)
     again = bilm_hdf5.read(*write_tiny(tmp_path, bilm))
@@ -127,7 +127,7 @@ def test_word_input_models_round_trip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_other_float_types_are_read(tmp_path: Path, dtype: str) -> None:
+def test_other_float_types_can_be_read(tmp_path: Path, dtype: str) -> None:
     options, weights = write_tiny(tmp_path)
     with h5py.File(weights, "a") as file:
         for entry in bilm_hdf5.entries(TINY):
@@ -140,7 +140,7 @@ def test_other_float_types_are_read(tmp_path: Path, dtype: str) -> None:
         assert torch.allclose(state[name], tensor, atol=1e-2 if dtype == "float16" else 0), name
 
 
-def test_training_options_with_261_characters_are_read(tmp_path: Path) -> None:
+def test_training_options_with_261_characters_can_be_read(tmp_path: Path) -> None:
     options, weights = write_tiny(tmp_path)
     values = json.loads(options.read_text())
     values["char_cnn"]["n_characters"] = 261
@@ -152,17 +152,17 @@ def test_training_options_with_261_characters_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("preset", "count"), [("small", 13593296), ("medium", 28027728), ("original", 93600848)]
 )
-def test_presets_have_the_published_number_of_weights(preset: str, count: int) -> None:
+def test_presets_have_the_published_number_of_parameters(preset: str, count: int) -> None:
     sizes = [np.prod(entry.shape) for entry in bilm_hdf5.entries(PRESETS[preset])]
     assert sum(map(int, sizes)) == count
     with torch.device("meta"):
         assert sum(p.numel() for p in BiLM(PRESETS[preset]).parameters()) == count
 
 
-# ------------------------------------------------------------------------------------- bad files
+# ------------------------------------------------------------------------------------ invalid files
 
 
-def test_a_wrong_shape_names_the_tensor_and_both_shapes(tmp_path: Path) -> None:
+def test_wrong_shape_error_names_the_tensor_and_both_shapes(tmp_path: Path) -> None:
     options, weights = write_tiny(tmp_path)
     values = json.loads(options.read_text())
     values["lstm"]["dim"] = 25
@@ -171,7 +171,7 @@ def test_a_wrong_shape_names_the_tensor_and_both_shapes(tmp_path: Path) -> None:
         bilm_hdf5.read(options, weights)
 
 
-def test_nan_is_refused(tmp_path: Path) -> None:
+def test_nan_is_rejected(tmp_path: Path) -> None:
     options, weights = write_tiny(tmp_path)
     with h5py.File(weights, "a") as file:
         file["CNN/b_cnn_1"][2] = np.nan
@@ -179,7 +179,7 @@ def test_nan_is_refused(tmp_path: Path) -> None:
         bilm_hdf5.read(options, weights)
 
 
-def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+def test_truncated_file_is_rejected(tmp_path: Path) -> None:
     options, weights = write_tiny(tmp_path)
     data = weights.read_bytes()
     for size in (0, 7, 500, len(data) // 2, len(data) - 1):
@@ -188,7 +188,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
             bilm_hdf5.read(options, weights)
 
 
-def test_a_foreign_hdf5_says_what_it_holds(tmp_path: Path) -> None:
+def test_error_for_other_hdf5_files_lists_their_contents(tmp_path: Path) -> None:
     options, weights = write_tiny(tmp_path)
     with h5py.File(weights, "w") as file:
         file["something/else"] = np.zeros(3)
@@ -196,7 +196,7 @@ def test_a_foreign_hdf5_says_what_it_holds(tmp_path: Path) -> None:
         bilm_hdf5.read(options, weights)
 
 
-def test_a_misspelled_key_is_named_with_its_neighbor(tmp_path: Path) -> None:
+def test_misspelled_key_is_reported_with_a_suggestion(tmp_path: Path) -> None:
     options, weights = write_tiny(tmp_path)
     text = options.read_text()
     options.write_text(text.replace('"projection_dim"', '"proj_dim"'))
@@ -211,21 +211,21 @@ def test_a_misspelled_key_is_named_with_its_neighbor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"lstm": 3}', "\xff"])
-def test_options_that_are_not_options_are_refused(tmp_path: Path, content: str) -> None:
+def test_invalid_options_are_rejected(tmp_path: Path, content: str) -> None:
     options, weights = write_tiny(tmp_path)
     options.write_bytes(content.encode("latin1"))
     with pytest.raises(ConfigError, match=r"options\.json"):
         bilm_hdf5.read(options, weights)
 
 
-def test_another_character_set_is_refused(tmp_path: Path) -> None:
+def test_other_character_sets_are_rejected(tmp_path: Path) -> None:
     options, weights = write_tiny(tmp_path)
     options.write_text(options.read_text().replace("262", "300"))
     with pytest.raises(ConfigError, match="300"):
         bilm_hdf5.read(options, weights)
 
 
-def test_odd_datasets_are_refused(tmp_path: Path) -> None:
+def test_unsupported_datasets_are_rejected(tmp_path: Path) -> None:
     options, weights = write_tiny(tmp_path)
     with h5py.File(weights, "a") as file:
         del file["char_embed"]
@@ -246,7 +246,7 @@ def test_odd_datasets_are_refused(tmp_path: Path) -> None:
             bilm_hdf5.read(options, weights)
 
 
-def test_json_without_a_bottom_is_refused(tmp_path: Path) -> None:
+def test_deeply_nested_json_is_rejected(tmp_path: Path) -> None:
     options, weights = write_tiny(tmp_path)
     options.write_text("[" * 100_000)
     with pytest.raises(ConfigError, match=r"options\.json"):
@@ -267,14 +267,14 @@ except OutputError as error:
 """
 
 
-def test_a_full_disk_is_our_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_full_disk_is_an_elmo_error_and_leaves_no_files(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a small file system cannot be mounted here")
     try:
-        # In a process of its own: HDF5 likes to crash at its end.
+        # In a separate process, because HDF5 tends to crash on exit.
         done = subprocess.run(
             [sys.executable, "-c", FILL_THE_DISK, str(TINY_MODEL), str(disk / "out")],
             capture_output=True,

@@ -1,4 +1,4 @@
-"""The graphs of ONNX: the same numbers as the plain modules, whatever the shape."""
+"""ONNX graphs: same values as the PyTorch modules for all shapes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.sources.models import CONFIGS
 
 TOLERANCE = 1e-5
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "onnx.md"
-LARGE = BiLMConfig(  # matrices large enough for int8
+LARGE = BiLMConfig(  # matrices that are large enough for int8
     LstmConfig(dim=256, projection_dim=64),
     CharCnnConfig(embedding_dim=8, filters=((1, 32), (3, 96)), n_highway=1),
 )
@@ -50,7 +50,7 @@ def session(model: onnx.ModelProto) -> Any:
 
 
 class Batch:
-    """Random tokens and states for a biLM, in the forms that torch and ONNX take."""
+    """Random tokens and states for a biLM, as inputs of torch and ONNX."""
 
     def __init__(self, bilm: BiLM, lengths: Sequence[int], seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -59,7 +59,7 @@ class Batch:
         self.x = rng.normal(size=(len(lengths), max(lengths), lstm.projection_dim))
         self.x = self.x.astype(np.float32)
         for row, n in zip(self.x, lengths, strict=True):
-            row[n:] = np.nan  # whatever stands there must not matter
+            row[n:] = np.nan  # padding values must not matter
         sizes = (lstm.dim, lstm.projection_dim)
         self.state = [
             rng.normal(scale=0.3, size=(2, lstm.n_layers, len(lengths), n)).astype(np.float32)
@@ -89,7 +89,7 @@ def check(bilm: BiLM, lengths: Sequence[int], tolerance: float = TOLERANCE) -> N
 
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("lengths", [[5, 1, 3, 0, 5], [1], [4]], ids=str)
-def test_ragged_batches_are_read_as_by_torch(kind: str, lengths: list[int]) -> None:
+def test_ragged_batches_equal_torch(kind: str, lengths: list[int]) -> None:
     check(random_bilm(CONFIGS[kind]), lengths)
 
 
@@ -102,7 +102,7 @@ def test_ragged_batches_are_read_as_by_torch(kind: str, lengths: list[int]) -> N
     skip=st.booleans(),
     lengths=st.lists(st.integers(0, 7), min_size=1, max_size=5).filter(any),
 )
-def test_odd_sizes_clips_and_skips(
+def test_unusual_sizes_clips_and_skips(
     dim: int,
     less: int,
     n_layers: int,
@@ -111,12 +111,13 @@ def test_odd_sizes_clips_and_skips(
     lengths: list[int],
 ) -> None:
     lstm = LstmConfig(dim, max(1, dim - less), n_layers, *clips, use_skip_connections=skip)
-    # onnxruntime has formulas of its own for sigmoid and tanh, and where nothing is clipped some of
-    # these random models let the difference grow: 2.1e-5 from float64 was seen, torch's own 1.4e-6.
+    # onnxruntime has its own formulas for sigmoid and tanh, and without clipping some of these
+    # random models amplify the difference: up to 2.1e-5 from float64 was observed, and 1.4e-6 for
+    # torch.
     check(random_bilm(BiLMConfig(lstm, CONFIGS["characters"].char_cnn)), lengths, 1e-4)
 
 
-def test_padding_reaches_no_vector() -> None:
+def test_padding_does_not_affect_any_vector() -> None:
     bilm = random_bilm(TINY)
     reader, batch = session(bilm_model(bilm)), Batch(bilm, [6, 2])
     layers = reader.run(["layers"], batch.feed())[0]
@@ -133,7 +134,7 @@ def test_padding_reaches_no_vector() -> None:
     )
 
 
-def test_one_state_serves_all_sentences() -> None:
+def test_one_state_is_broadcast_to_all_sentences() -> None:
     bilm = random_bilm(TINY)
     reader, batch = session(bilm_model(bilm)), Batch(bilm, [3, 4])
     one = batch.feed() | {name: batch.feed()[name][:, :, :1] for name in ("cell", "hidden")}
@@ -142,7 +143,7 @@ def test_one_state_serves_all_sentences() -> None:
         np.testing.assert_array_equal(here, there)
 
 
-def test_a_text_read_in_two_pieces_is_the_text() -> None:
+def test_text_in_two_parts_equals_the_whole_text() -> None:
     bilm = random_bilm(TINY)
     reader, batch = session(bilm_model(bilm)), Batch(bilm, [7])
     whole = reader.run(["layers"], batch.feed())[0]
@@ -153,22 +154,23 @@ def test_a_text_read_in_two_pieces_is_the_text() -> None:
         fed |= {"x": x, "lengths": np.array([x.shape[1]])}
         layers, fed["cell"], fed["hidden"] = reader.run(None, fed)
         parts.append(layers)
-    # The forward LM goes on; the backward one has read each piece from its own end.
+    # The forward LM continues; the backward LM starts each part from its own end.
     np.testing.assert_allclose(
         np.concatenate(parts, axis=2)[..., :half], whole[..., :half], atol=TOLERANCE
     )
 
 
-# ------------------------------------------------------------------------------------- the encoder
+# -------------------------------------------------------------------------------------- the encoder
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CONFIGS if kind != "words"])
-def test_tokens_are_encoded_as_by_torch(kind: str) -> None:
+def test_token_encoder_equals_torch(kind: str) -> None:
     bilm = random_bilm(CONFIGS[kind])
     ids = char_ids_table(["<S>", "a", "Donaudampfschiff", "\u65e5\u672c", "x" * 70, "</S>"])
     check_encoder(bilm, ids)
     found = session(encoder_model(bilm)).run(None, {"ids": ids[:2]})[0]
-    cut = session(encoder_model(bilm)).run(None, {"ids": ids[:2, :9]})[0]  # padding that is enough
+    # More padding than necessary.
+    cut = session(encoder_model(bilm)).run(None, {"ids": ids[:2, :9]})[0]
     np.testing.assert_allclose(cut, found, atol=TOLERANCE)
 
 
@@ -177,7 +179,7 @@ def test_words_are_looked_up() -> None:
 
 
 @pytest.mark.parametrize("tables", ["both", "words", "characters"])
-def test_a_lexicon_is_read_as_by_torch(tables: str) -> None:
+def test_lexicon_equals_torch(tables: str) -> None:
     words = ("<oov>", "<bos>", "<eos>", "ab") if tables != "characters" else None
     signs = ("<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>", *"abc")
     characters = signs if tables != "words" else None
@@ -203,13 +205,13 @@ def check_encoder(bilm: BiLM, ids: Any) -> None:
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_an_int8_product_is_as_near_as_its_bits(wide: bool) -> None:
+def test_int8_product_is_accurate_to_its_bits(wide: bool) -> None:
     rng = np.random.default_rng(0)
     w = rng.normal(size=(256, 128)).astype(np.float32)
     w[3] = 0
     x = rng.normal(size=(40, 128)).astype(np.float32)
     x[0] = 0
-    # Every half between two high numbers once: where a wrong carry would show.
+    # Each half between two large values once: incorrect carries would show there.
     x[1:, 0], x[1:, 1:40] = 63 * 128 + 63, 128 * np.arange(-20, 19)[:, None] + 64
     graph = Graph("product", "int8")
     y = graph.product(graph.input("x", ["n", 128]), w, wide=wide)
@@ -219,7 +221,7 @@ def test_an_int8_product_is_as_near_as_its_bits(wide: bool) -> None:
     found = session(model).run(None, {"x": x})[0]
     assert (found[0] == 0).all()
     assert (found[:, 3] == 0).all()
-    # Against the rounded weights, so that only the rounding of x is seen: half a step a number.
+    # Compared with the rounded weights, so that only the rounding of x remains: half a step each.
     scale = np.abs(w).max(axis=1, keepdims=True) / 127
     rounded = np.rint(w / np.maximum(scale, 1e-30)) * scale
     step = np.abs(x).max(axis=1, keepdims=True) / (63 * 128 + 63 if wide else 63)
@@ -227,7 +229,7 @@ def test_an_int8_product_is_as_near_as_its_bits(wide: bool) -> None:
     assert (np.abs(found - x @ rounded.T) <= bound).all()
 
 
-def test_the_int8_variant_is_small_near_and_free_of_its_batch() -> None:
+def test_int8_variant_is_small_accurate_and_independent_of_the_batch() -> None:
     bilm = random_bilm(LARGE, scale=1.0)
     model = bilm_model(bilm, "int8")
     assert len(model.SerializeToString()) < 0.35 * len(bilm_model(bilm).SerializeToString())
@@ -238,16 +240,16 @@ def test_the_int8_variant_is_small_near_and_free_of_its_batch() -> None:
     lengths = np.linalg.norm(layers, axis=-1) * np.linalg.norm(there, axis=-1)
     cosines = ((layers * there).sum(-1) / np.maximum(lengths, 1e-9))[:, there.any((0, 3))]
     assert cosines.mean(axis=1).min() > 0.999
-    assert 1 - cosines[1:].min() > 1e-7  # it is not the exact one
+    assert 1 - cosines[1:].min() > 1e-7  # differs from the exact one
     fed["x"] = fed["x"].copy()
-    fed["x"][0] *= 50  # another mate
+    fed["x"][0] *= 50  # another sentence in the batch
     np.testing.assert_array_equal(reader.run(["layers"], fed)[0][:, 1:], layers[:, 1:])
 
 
-# --------------------------------------------------------------------------------------- the guide
+# ------------------------------------------------------------------------------------ documentation
 
 
-def test_the_example_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     export(load_parts(TINY_MODEL), tmp_path / "english-onnx")
     blocks = GUIDE.read_text("utf-8").split("```python\n")[1:]
     (program,) = [b.split("```")[0] for b in blocks if "onnxruntime.InferenceSession" in b]
@@ -263,7 +265,7 @@ def test_the_example_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monke
         np.testing.assert_allclose(found, there, atol=TOLERANCE)
 
 
-def test_a_model_that_loses_too_much_by_int8_is_refused(
+def test_model_that_loses_too_much_accuracy_with_int8_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from elmokit.embed import onnx_export

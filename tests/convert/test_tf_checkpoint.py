@@ -1,4 +1,4 @@
-"""Checkpoints of bilm-tf, against one that TensorFlow wrote (recipes/tf_checkpoint.py)."""
+"""Checkpoints of bilm-tf, compared with one written by TensorFlow (recipes/tf_checkpoint.py)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.reference import elmo_layers
 from tests.sources.models import same_bits
 
 
-def test_every_tensor_is_what_tensorflow_reads() -> None:
+def test_all_tensors_equal_those_read_by_tensorflow() -> None:
     stored = read_index(PREFIX)
     assert stored.keys() == VARIABLES.keys()
     assert len(VARIABLES) == 51
@@ -36,7 +36,7 @@ def test_every_tensor_is_what_tensorflow_reads() -> None:
         assert np.asarray(stored[name]).dtype == value.dtype == np.float32
 
 
-def test_what_the_bilm_says_is_what_tensorflow_computed() -> None:
+def test_bilm_output_equals_tensorflow() -> None:
     bilm = load_parts(FOLDER).bilm
     ids = elmokit.batch_ids([["<S>", *VERSE, "</S>"]], 14)
     with torch.inference_mode():
@@ -49,7 +49,7 @@ def test_what_the_bilm_says_is_what_tensorflow_computed() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_all_layers_are_those_of_an_independent_computation(dtype: torch.dtype) -> None:
+def test_all_layers_equal_the_reference_implementation(dtype: torch.dtype) -> None:
     names = {
         "rnn/multi_rnn_cell/cell_": "RNN/MultiRNNCell/Cell",
         "lstm_cell/projection/kernel": "LSTMCell/W_P_0",
@@ -69,7 +69,7 @@ def test_all_layers_are_those_of_an_independent_computation(dtype: torch.dtype) 
     assert np.abs(found - expected).max() < (1e-9 if dtype == torch.float64 else 1e-6)
 
 
-def test_head_accumulators_and_step_come_along() -> None:
+def test_head_accumulators_and_step_are_loaded() -> None:
     parts = load_parts(FOLDER)
     assert parts.head is not None
     assert parts.accumulators is not None
@@ -86,12 +86,12 @@ def test_head_accumulators_and_step_come_along() -> None:
     assert np.array_equal(found["bilm.backward_lm.layers.1.weight_recurrent"], kernel[3:].T)
 
 
-# ---------------------------------------------------------------------------------------- going on
+# ------------------------------------------------------------------------------ continuing training
 
 
 @pytest.fixture(scope="module")
 def verse(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """The text that TensorFlow trained on."""
+    """Return the text that TensorFlow trained on."""
     folder = tmp_path_factory.mktemp("verse")
     (folder / "verse.txt").write_text(" ".join(VERSE) + "\n")
     settings = PrepareSettings(max_characters=14, tokenized=True)
@@ -114,7 +114,7 @@ AS_BILM_TF = [
 ]
 
 
-def test_a_training_goes_on_as_tensorflow_goes_on(verse: Corpus, tmp_path: Path) -> None:
+def test_continued_training_equals_tensorflow(verse: Corpus, tmp_path: Path) -> None:
     start = start_from(load_parts(FOLDER), verse)
     config = finetune_config(start, verse, max_steps=1, settings=AS_BILM_TF)
     model = train(config, verse, tmp_path / "run", start=start.parts).model
@@ -129,11 +129,11 @@ def test_a_training_goes_on_as_tensorflow_goes_on(verse: Corpus, tmp_path: Path)
             old, wanted, got = (state[name].numpy() for state in states)
             assert np.abs(got - wanted).max() < 2e-6, name
             if name != "encoder.char_embed":
-                assert np.abs(wanted - old).max() > 1e-5, name  # it has learned
+                assert np.abs(wanted - old).max() > 1e-5, name  # the loss has decreased
     assert expected.accumulators is None
 
 
-def test_without_the_accumulators_the_step_would_be_another(verse: Corpus, tmp_path: Path) -> None:
+def test_step_without_the_accumulators_differs(verse: Corpus, tmp_path: Path) -> None:
     parts = load_parts(FOLDER)
     parts.accumulators = None
     start = start_from(parts, verse)
@@ -144,8 +144,8 @@ def test_without_the_accumulators_the_step_would_be_another(verse: Corpus, tmp_p
     assert np.abs(found - wanted).max() > 1e-3
 
 
-def test_a_step_of_adagrad_is_that_of_the_formula(verse: Corpus, tmp_path: Path) -> None:
-    """Gradients from the difference that plain gradient descent would make."""
+def test_adagrad_step_follows_the_formula(verse: Corpus, tmp_path: Path) -> None:
+    """Compute gradients from the difference that plain gradient descent would make."""
     parts = load_parts(FOLDER)
     assert parts.accumulators is not None
     start = start_from(parts, verse)
@@ -159,7 +159,7 @@ def test_a_step_of_adagrad_is_that_of_the_formula(verse: Corpus, tmp_path: Path)
 
     real = dict(parts.accumulators)
     old = parts.bilm.state_dict()
-    # With huge accumulators a step is rate * gradient / root: the gradient, unhidden.
+    # With huge accumulators, a step is rate * gradient / root, which reveals the gradient.
     huge = {name: torch.full_like(t, 1e12) for name, t in real.items()}
     descended = after(huge, 1e6, "plain")
     found = after(real, 0.2, "adagrad")
@@ -171,13 +171,13 @@ def test_a_step_of_adagrad_is_that_of_the_formula(verse: Corpus, tmp_path: Path)
         assert np.abs(gradient).max() > 1e-2
 
 
-def test_a_new_head_takes_the_accumulators_of_the_bilm_alone(verse: Corpus) -> None:
+def test_new_head_loads_only_the_accumulators_of_the_bilm(verse: Corpus) -> None:
     start = start_from(load_parts(FOLDER), verse, new_head=True)
     assert start.parts.accumulators
     assert all(name.startswith("bilm.") for name in start.parts.accumulators)
 
 
-def test_the_command_tells_of_the_accumulators(verse: Corpus, tmp_path: Path) -> None:
+def test_command_reports_the_accumulators(verse: Corpus, tmp_path: Path) -> None:
     for kind, said in (("adagrad", "continues with the accumulators"), ("adamw", "does not use")):
         args = ["finetune", str(PREFIX), str(verse.path), "-o", str(tmp_path / kind)]
         args += ["--max-steps", "1"]
@@ -188,10 +188,10 @@ def test_the_command_tells_of_the_accumulators(verse: Corpus, tmp_path: Path) ->
         assert said in result.stderr
 
 
-# ------------------------------------------------------------------------------------- round trips
+# -------------------------------------------------------------------------------------- round trips
 
 
-def test_a_checkpoint_goes_to_ours_and_to_hdf5_and_says_the_same(tmp_path: Path) -> None:
+def test_conversion_to_model_directory_and_hdf5_preserves_vectors(tmp_path: Path) -> None:
     ours, hdf5 = tmp_path / "ours", tmp_path / "hdf5"
     result = run(app, ["convert", str(FOLDER), str(ours)])
     assert result.exit_code == 0, result.output
@@ -214,14 +214,14 @@ def test_a_checkpoint_goes_to_ours_and_to_hdf5_and_says_the_same(tmp_path: Path)
     assert np.array_equal(vectors[0], vectors[2])
 
 
-def test_without_its_head_a_model_keeps_what_vectors_need(tmp_path: Path) -> None:
+def test_model_without_its_head_keeps_all_that_vectors_need(tmp_path: Path) -> None:
     result = run(app, ["convert", str(FOLDER), str(tmp_path / "out"), "--without-head"])
     assert result.exit_code == 0, result.output
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"config.json", "model.safetensors", "README.md"}
 
 
-def test_info_tells_of_the_accumulators() -> None:
+def test_info_shows_the_accumulators() -> None:
     told = json.loads(run(app, ["info", str(FOLDER), "--json"]).stdout)
     assert told["adagrad"] is True
     assert told["head"] is True
@@ -232,5 +232,5 @@ def test_info_tells_of_the_accumulators() -> None:
     "given",
     ["", "model.ckpt-12", "model.ckpt-12.index", "model.ckpt-12.data-00000-of-00001", "checkpoint"],
 )
-def test_a_checkpoint_may_be_named_by_any_of_its_files(given: str) -> None:
+def test_checkpoint_can_be_specified_by_any_of_its_files(given: str) -> None:
     assert same_bits(load_parts(FOLDER / given).bilm, load_parts(FOLDER).bilm)

@@ -1,4 +1,4 @@
-"""Checkpoints of bilm-tf: other shapes, and files that are damaged or do not fit."""
+"""Checkpoints of bilm-tf: other shapes, damaged and mismatched files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.convert.tensorflow_wrote import (
 from tests.sources.models import same_bits
 
 
-def test_shards_and_other_types(tmp_path: Path) -> None:
+def test_shards_and_other_dtypes(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     tensors = {
         "a": rng.normal(size=(3, 4)).astype(np.float32),
@@ -48,7 +48,7 @@ def test_shards_and_other_types(tmp_path: Path) -> None:
         assert np.asarray(stored[name]).dtype == value.dtype
 
 
-def test_a_single_layer_has_no_scope_of_several(tmp_path: Path) -> None:
+def test_single_layer_has_no_numbered_scope(tmp_path: Path) -> None:
     tensors = {
         name.replace("/multi_rnn_cell/cell_0", ""): value
         for name, value in VARIABLES.items()
@@ -61,7 +61,7 @@ def test_a_single_layer_has_no_scope_of_several(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_model_that_reads_words(shared: bool, tmp_path: Path) -> None:
+def test_word_input_model(shared: bool, tmp_path: Path) -> None:
     tensors = {n: v for n, v in VARIABLES.items() if "CNN" not in n and "char" not in n}
     rng = np.random.default_rng(0)
     tensors["lm/embedding"] = rng.normal(size=(12, 3)).astype(np.float32)
@@ -80,14 +80,14 @@ def test_a_model_that_reads_words(shared: bool, tmp_path: Path) -> None:
     assert np.array_equal(parts.head.weight.detach().numpy(), expected)
 
 
-def test_what_is_not_used_is_told(tmp_path: Path) -> None:
+def test_unused_variables_are_reported(tmp_path: Path) -> None:
     tensors = VARIABLES | {"lm/extra": np.zeros(3, np.float32)}
     prefix = rewritten(tmp_path / "x", tensors)
     with pytest.warns(ElmoWarning, match="lm/extra"):
         load_parts(prefix)
 
 
-def test_some_accumulators_are_none(tmp_path: Path) -> None:
+def test_missing_accumulators_give_a_warning(tmp_path: Path) -> None:
     tensors = dict(VARIABLES)
     del tensors["lm/softmax/b/Adagrad"]
     prefix = rewritten(tmp_path / "x", tensors)
@@ -95,15 +95,15 @@ def test_some_accumulators_are_none(tmp_path: Path) -> None:
         assert load_parts(prefix).accumulators is None
 
 
-def test_a_checkpoint_without_head_and_accumulators_is_bare_weights(tmp_path: Path) -> None:
+def test_checkpoint_without_head_and_accumulators_has_only_weights(tmp_path: Path) -> None:
     bare = {n: v for n, v in VARIABLES.items() if "Adagrad" not in n and "softmax" not in n}
     parts = load_parts(rewritten(tmp_path / "x", bare))
     assert parts.head is None
     assert parts.accumulators is None
 
 
-def test_specials_that_stand_elsewhere_are_put_first(tmp_path: Path) -> None:
-    """A vocabulary of the tests of bilm-tf begins with </S>."""
+def test_specials_at_other_positions_are_moved_to_the_front(tmp_path: Path) -> None:
+    """A vocabulary in the tests of bilm-tf starts with </S>."""
     order = [1, 0, 2, *range(3, 12)]
     words = (FOLDER / "vocab.txt").read_text().splitlines()
     tensors = dict(VARIABLES)
@@ -125,10 +125,10 @@ def test_specials_that_stand_elsewhere_are_put_first(tmp_path: Path) -> None:
     assert score.perplexity == pytest.approx(elmokit.load(FOLDER).score([VERSE])[0].perplexity)
 
 
-# --------------------------------------------------------------------------------------- bad input
+# ------------------------------------------------------------------------------------ invalid input
 
 
-def test_hdf5_in_the_same_folder_comes_first(tmp_path: Path) -> None:
+def test_hdf5_in_the_same_directory_takes_precedence(tmp_path: Path) -> None:
     folder = copied(tmp_path / "x")
     run(app, ["convert", str(FOLDER), str(tmp_path / "hdf5"), "--to", "hdf5"])
     shutil.copy(tmp_path / "hdf5" / "weights.hdf5", folder)
@@ -136,7 +136,7 @@ def test_hdf5_in_the_same_folder_comes_first(tmp_path: Path) -> None:
     assert load_parts(folder / "checkpoint").head is not None
 
 
-def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
+def test_missing_files_are_named(tmp_path: Path) -> None:
     folder = copied(tmp_path / "x")
     (folder / "model.ckpt-12.data-00000-of-00001").unlink()
     with pytest.raises(
@@ -151,11 +151,11 @@ def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
         load_parts(folder)
 
 
-def test_of_several_checkpoints_the_newest_is_taken_or_one_must_be_said(tmp_path: Path) -> None:
+def test_newest_of_several_checkpoints_is_used_or_a_choice_required(tmp_path: Path) -> None:
     folder = copied(tmp_path / "x")
     for path in list(folder.glob("model.ckpt-12.*")):
         shutil.copy(path, folder / path.name.replace("-12.", "-7."))
-    # A path of another machine in the file counts by its name.
+    # For a path from another machine in the file, only the name counts.
     (folder / "checkpoint").write_text('model_checkpoint_path: "/nowhere/model.ckpt-7"\n')
     assert "model.ckpt-7.index" in [file.name for file in load_parts(folder).files]
     (folder / "checkpoint").unlink()
@@ -163,7 +163,7 @@ def test_of_several_checkpoints_the_newest_is_taken_or_one_must_be_said(tmp_path
         load_parts(folder)
 
 
-def test_every_cut_of_the_index_is_an_error(tmp_path: Path) -> None:
+def test_truncated_index_is_an_error(tmp_path: Path) -> None:
     raw = PREFIX.with_name(PREFIX.name + ".index").read_bytes()
     index = tmp_path / "x.index"
     for size in (*range(0, 60), *range(60, len(raw), 97)):
@@ -173,7 +173,7 @@ def test_every_cut_of_the_index_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::elmokit.errors.ElmoWarning")
-def test_a_changed_byte_of_the_index_is_read_or_an_error(tmp_path: Path) -> None:
+def test_changed_byte_of_the_index_is_accepted_or_an_error(tmp_path: Path) -> None:
     folder = copied(tmp_path / "x")
     index = folder / "model.ckpt-12.index"
     raw = index.read_bytes()
@@ -204,7 +204,7 @@ def test_truncated_values_are_an_error(tmp_path: Path) -> None:
         ({"changes": {"a": {"shape": (2**63,)}}}, "invalid shape or position"),
     ],
 )
-def test_what_is_not_read_is_told(written: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_unread_data_is_reported(written: dict[str, Any], said: str, tmp_path: Path) -> None:
     prefix = write_bundle(tmp_path / "x", {"a": np.zeros((2, 3), np.float32)}, **written)
     with pytest.raises(WeightsError, match=said):
         np.asarray(read_index(prefix)["a"])
@@ -237,7 +237,7 @@ def test_what_is_not_read_is_told(written: dict[str, Any], said: str, tmp_path: 
         ("one direction", ConfigError, "no backward language model.*'bidirectional' false"),
     ],
 )
-def test_variables_that_do_not_fit_are_named(
+def test_mismatched_variables_are_named(
     change: Any, error: type[ElmoError], said: str, tmp_path: Path
 ) -> None:
     tensors = dict(VARIABLES)
@@ -250,7 +250,7 @@ def test_variables_that_do_not_fit_are_named(
         load_parts(prefix)
 
 
-def test_accumulators_of_another_model_are_refused(tmp_path: Path) -> None:
+def test_accumulators_of_another_model_are_rejected(tmp_path: Path) -> None:
     ours = tmp_path / "ours"
     run(app, ["convert", str(FOLDER), str(ours)])
     from safetensors.torch import load_file, save_file

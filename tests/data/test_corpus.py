@@ -1,4 +1,4 @@
-"""What `Corpus.open` makes of good and of damaged folders."""
+"""Loading valid and damaged directories with `Corpus.open`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def data(made: Path, tmp_path: Path) -> Path:
-    """A copy that a test may damage."""
+    """Copy the corpus, so that a test can damage it."""
     return Path(shutil.copytree(made, tmp_path / "data"))
 
 
@@ -40,7 +40,7 @@ def message_of(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_arrays_are_mapped_and_cannot_be_written(made: Path) -> None:
+def test_arrays_are_memory_mapped_and_read_only(made: Path) -> None:
     corpus = Corpus.open(made)
     arrays = [corpus.tokens(), corpus.documents(), corpus.counts, corpus.chars]
     for array in arrays:
@@ -51,14 +51,14 @@ def test_arrays_are_mapped_and_cannot_be_written(made: Path) -> None:
     assert corpus.chars.shape == (corpus.n_types, 50)
 
 
-def test_it_can_be_looked_at(made: Path) -> None:
+def test_repr_describes_the_corpus(made: Path) -> None:
     corpus = Corpus.open(made)
     assert corpus.splits == ("train", "valid")
     assert corpus.words([0, 1, 2]) == ["<S>", "</S>", "<UNK>"]
     assert f"{corpus.n_words:,} words" in repr(corpus)
 
 
-def test_the_fingerprint_tells_corpora_apart(made: Path, tmp_path: Path) -> None:
+def test_fingerprint_distinguishes_corpora(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made, tmp_path / "copy")
     (tmp_path / "text.txt").write_text(random_text(80, seed=1))
     prepare([tmp_path / "text.txt"], tmp_path / "other", PrepareSettings(valid=8), workers=1)
@@ -66,28 +66,26 @@ def test_the_fingerprint_tells_corpora_apart(made: Path, tmp_path: Path) -> None
     assert prints[0] == prints[1] != Corpus.open(tmp_path / "other").fingerprint
 
 
-def test_a_split_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
+def test_missing_split_error_says_how_to_create_one(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a a a\n")
     prepare([tmp_path / "text.txt"], tmp_path / "data", workers=1)
     with pytest.raises(DataError, match=r"no split 'valid', only train.*--valid-files"):
         Corpus.open(tmp_path / "data").tokens("valid")
 
 
-def test_what_is_not_a_prepared_corpus_says_how_to_make_one(tmp_path: Path) -> None:
+def test_error_for_other_directories_says_how_to_prepare_a_corpus(tmp_path: Path) -> None:
     assert f"elmo prepare FILES... -o {tmp_path}" in message_of(tmp_path)
     assert "elmo prepare FILES... -o" in message_of(tmp_path / "nowhere")
 
 
-def test_a_file_with_a_hole_at_the_end_is_not_read(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sparse_file_is_not_read(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_fingerprint(path: Path) -> str:
         raise AssertionError(f"{path} was read")
 
     monkeypatch.setattr("elmokit.data.corpus.fingerprint_file", no_fingerprint)
     for path in sorted((*data.glob("*.npy"), *data.glob("*.bin"), data / "types.txt")):
         size = path.stat().st_size
-        os.truncate(path, size + 2**40)  # sparse: takes no space
+        os.truncate(path, size + 2**40)  # sparse: takes no disk space
         assert path.name in message_of(data)
         os.truncate(path, size)
 
@@ -98,7 +96,7 @@ def test_a_file_with_a_hole_at_the_end_is_not_read(
     "valid.bin valid.documents.npy".split(),
 )
 @pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
-def test_a_file_that_is_missing_or_cut_is_named(data: Path, name: str, damage: str) -> None:
+def test_missing_and_truncated_files_are_named(data: Path, name: str, damage: str) -> None:
     path = data / name
     if damage == "gone":
         path.unlink()
@@ -149,8 +147,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-def test_what_a_crafted_corpus_claims_is_checked(data: Path) -> None:
-    """Fingerprints that fit prove nothing about files that were made to do harm."""
+def test_contents_of_a_crafted_corpus_are_validated(data: Path) -> None:
+    """Matching fingerprints prove nothing about files that were crafted to do harm."""
     for name, index, value, expected in (
         ("chars.npy", 1, 9999, "invalid character ids"),
         ("train.documents.npy", 1, 0, "does not match train.bin"),
@@ -167,13 +165,13 @@ def test_what_a_crafted_corpus_claims_is_checked(data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_files_that_do_not_belong_together_are_found(data: Path, name: str) -> None:
+def test_mismatched_files_are_detected(data: Path, name: str) -> None:
     damage, expected = DAMAGES[name]
     damage(data)
     with pytest.raises(DataError, match=expected) as caught:
         Corpus.open(data)
     assert "elmo prepare FILES" in str(caught.value)
-    Corpus.open(data, check=False)  # sizes are right
+    Corpus.open(data, check=False)  # sizes match
 
 
 @pytest.mark.parametrize(
@@ -192,18 +190,20 @@ def test_files_that_do_not_belong_together_are_found(data: Path, name: str) -> N
         ({"extra": 1}, "extra"),
     ],
 )
-def test_a_meta_file_may_hold_anything(data: Path, change: dict[str, Any], expected: str) -> None:
+def test_any_content_of_the_meta_file_is_handled(
+    data: Path, change: dict[str, Any], expected: str
+) -> None:
     values = json.loads((data / "meta.json").read_text())
     (data / "meta.json").write_text(json.dumps(values | change))
     assert expected in message_of(data)
 
 
-def test_objects_are_never_loaded(data: Path) -> None:
+def test_pickled_objects_are_never_loaded(data: Path) -> None:
     np.save(data / "counts.npy", np.array([{}], dtype=object), allow_pickle=True)
     assert "counts.npy cannot be read" in message_of(data)
 
 
-def test_an_array_with_an_unbalanced_header_is_reported(data: Path) -> None:
+def test_array_with_an_unbalanced_header_is_reported(data: Path) -> None:
     content = (data / "types.offsets.npy").read_bytes()
     (data / "types.offsets.npy").write_bytes(content.replace(b"'shape': (", b"'shape': ["))
     with pytest.raises(DataError, match=r"types\.offsets\.npy cannot be read"):

@@ -21,7 +21,7 @@ from elmokit.text.vocab import SPECIALS, Vocabulary
 from elmokit.train.batches import columns_of, make_batch
 from tests.data.texts import documents_of, files_in, random_text, stored_documents
 
-# Neither sorted by count nor by word, and "absent" is in no text.
+# Neither sorted by count nor alphabetically, and "absent" does not occur in the text.
 WORDS = (*SPECIALS, "dog", "absent", "the", "of")
 
 
@@ -37,7 +37,9 @@ def prepared(text: Path, output: Path, words: tuple[str, ...] = WORDS, **given: 
     return Corpus.open(output)
 
 
-def test_the_given_order_stays_and_other_words_follow_by_count(text: Path, tmp_path: Path) -> None:
+def test_given_words_keep_their_order_and_others_follow_by_count(
+    text: Path, tmp_path: Path
+) -> None:
     corpus = prepared(text, tmp_path / "data")
     assert corpus.vocabulary.words == WORDS
     assert corpus.n_words == len(WORDS)
@@ -51,9 +53,7 @@ def test_the_given_order_stays_and_other_words_follow_by_count(text: Path, tmp_p
     assert stored_documents(whole) == documents_of([text])
 
 
-def test_other_words_are_unknown_as_targets_and_spelled_on_input(
-    text: Path, tmp_path: Path
-) -> None:
+def test_other_words_are_unknown_as_targets_but_have_spellings(text: Path, tmp_path: Path) -> None:
     from elmokit.data.streams import Streams
 
     corpus = prepared(text, tmp_path / "data")
@@ -68,14 +68,14 @@ def test_other_words_are_unknown_as_targets_and_spelled_on_input(
     assert corpus.meta.splits["train"].unknown_rate > 0.3
 
 
-def test_more_words_than_a_small_text_has(text: Path, tmp_path: Path) -> None:
+def test_vocabulary_can_be_larger_than_that_of_the_text(text: Path, tmp_path: Path) -> None:
     many = (*SPECIALS, *(f"v{i}" for i in range(70_000)), "the")
     corpus = prepared(text, tmp_path / "data", many)
     assert corpus.n_words == len(many)
     assert corpus.counts[len(many) - 1] > 0
 
 
-def test_neither_blocks_nor_processes_change_the_bytes(
+def test_bytes_do_not_depend_on_blocks_or_processes(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared(text, tmp_path / "a")
@@ -87,7 +87,7 @@ def test_neither_blocks_nor_processes_change_the_bytes(
         assert files_in(tmp_path / name) == files_in(tmp_path / "a")
 
 
-def test_another_vocabulary_is_another_corpus(text: Path, tmp_path: Path) -> None:
+def test_another_vocabulary_changes_the_fingerprint(text: Path, tmp_path: Path) -> None:
     one = prepared(text, tmp_path / "a")
     other = prepared(text, tmp_path / "b", (*WORDS[:3], *WORDS[:2:-1]))
     assert one.fingerprint != other.fingerprint
@@ -101,7 +101,7 @@ def test_another_vocabulary_is_another_corpus(text: Path, tmp_path: Path) -> Non
         (SPECIALS, "contains no words"),
     ],
 )
-def test_a_vocabulary_that_cannot_be_taken(
+def test_invalid_vocabulary_is_rejected(
     text: Path, tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(DataError, match=message):
@@ -109,12 +109,12 @@ def test_a_vocabulary_that_cannot_be_taken(
     assert not (tmp_path / "data").exists()
 
 
-def test_words_cannot_be_chosen_by_count_as_well(text: Path, tmp_path: Path) -> None:
+def test_vocabulary_cannot_be_combined_with_a_count_limit(text: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--min-count, --max-vocab"):
         prepared(text, tmp_path / "data", settings={"max_vocab": 5})
 
 
-def test_the_command_takes_a_file_or_a_folder(text: Path, tmp_path: Path) -> None:
+def test_command_accepts_a_file_or_a_directory(text: Path, tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(command)
     Vocabulary(WORDS).save(tmp_path / "vocab.txt")

@@ -64,7 +64,7 @@ def corpus_of(files: list[Path], output: Path, **given: Any) -> Corpus:
 
 
 @pytest.mark.parametrize("block_characters", [60, 700, 1 << 20])
-def test_every_word_comes_back_where_it_was(
+def test_every_word_is_stored_in_its_position(
     text: Path, write: Write, tmp_path: Path, block_characters: int
 ) -> None:
     files = [text, write("small.txt", SMALL)]
@@ -73,12 +73,12 @@ def test_every_word_comes_back_where_it_was(
 
 
 @pytest.mark.parametrize("mode", ["one_sentence_per_line", "tokenized"])
-def test_text_is_read_as_the_settings_say(text: Path, tmp_path: Path, mode: str) -> None:
+def test_settings_control_how_text_is_read(text: Path, tmp_path: Path, mode: str) -> None:
     corpus = corpus_of([text], tmp_path / "data", **{mode: True})
     assert stored_documents(corpus) == documents_of([text], Reading(**{mode: True}))
 
 
-def test_words_are_sorted_by_count_and_then_by_word(text: Path, tmp_path: Path) -> None:
+def test_words_are_sorted_by_count_and_then_alphabetically(text: Path, tmp_path: Path) -> None:
     corpus = corpus_of([text], tmp_path / "data", block_characters=500)
     counted = count(documents_of([text]))
     expected = sorted(counted, key=lambda word: (-counted[word], word))
@@ -91,14 +91,14 @@ def test_words_are_sorted_by_count_and_then_by_word(text: Path, tmp_path: Path) 
     assert 0 < len(vocabulary) < len(expected)
 
 
-def test_each_type_is_spelled_as_the_model_spells_it(text: Path, tmp_path: Path) -> None:
+def test_spellings_equal_the_character_ids_of_the_model(text: Path, tmp_path: Path) -> None:
     corpus = corpus_of([text], tmp_path / "data", max_characters=20)
     words = corpus.words(np.arange(corpus.n_types))
     assert np.array_equal(corpus.chars, char_ids_table(words, 20))
     assert corpus.max_characters == 20
 
 
-def test_meta_counts_what_is_there(text: Path, tmp_path: Path) -> None:
+def test_meta_counts_match_the_data(text: Path, tmp_path: Path) -> None:
     meta = corpus_of([text], tmp_path / "data", min_count=5, max_characters=12).meta
     documents = documents_of([text])
     counted = count(documents)
@@ -115,7 +115,7 @@ def test_meta_counts_what_is_there(text: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("max_vocab", "expected"), [(4, 4), (10, 10), (10**6, None)])
-def test_the_vocabulary_is_cut_and_inputs_are_not(
+def test_vocabulary_limit_does_not_affect_inputs(
     text: Path, tmp_path: Path, max_vocab: int, expected: int | None
 ) -> None:
     corpus = corpus_of([text], tmp_path / "data", min_count=1, max_vocab=max_vocab)
@@ -127,7 +127,7 @@ def test_the_vocabulary_is_cut_and_inputs_are_not(
     assert corpus.target_counts[0] == corpus.target_counts[1]
 
 
-def test_the_number_of_processes_changes_no_byte(text: Path, tmp_path: Path) -> None:
+def test_bytes_do_not_depend_on_the_number_of_processes(text: Path, tmp_path: Path) -> None:
     one = run([text], tmp_path / "one", workers=1, valid=0.1, block_characters=5_000)
     two = run([text], tmp_path / "two", workers=2, valid=0.1, block_characters=500)
     assert files_in(tmp_path / "one") == files_in(tmp_path / "two")
@@ -136,7 +136,7 @@ def test_the_number_of_processes_changes_no_byte(text: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("suffix", "module"), [(".gz", gzip), (".xz", lzma), (".bz2", bz2)])
-def test_packed_text_gives_the_same_bytes(
+def test_compressed_text_gives_the_same_bytes(
     text: Path, tmp_path: Path, suffix: str, module: Any
 ) -> None:
     packed = tmp_path / f"other-name{suffix}"
@@ -146,7 +146,7 @@ def test_packed_text_gives_the_same_bytes(
     assert files_in(tmp_path / "plain") == files_in(tmp_path / "packed")
 
 
-def test_a_document_may_be_larger_than_any_block(write: Write, tmp_path: Path) -> None:
+def test_document_may_be_larger_than_a_block(write: Write, tmp_path: Path) -> None:
     whole = write("whole.txt", re.sub("\n+", "\n", random_text(60)))
     corpus = corpus_of([whole], tmp_path / "data", block_characters=300)
     assert corpus.documents().tolist() == [0, len(corpus.tokens())]
@@ -154,12 +154,12 @@ def test_a_document_may_be_larger_than_any_block(write: Write, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("block_characters", [400, 1 << 20])
-def test_documents_are_held_out_whole(text: Path, tmp_path: Path, block_characters: int) -> None:
+def test_whole_documents_are_held_out(text: Path, tmp_path: Path, block_characters: int) -> None:
     corpus = corpus_of([text], tmp_path / "data", valid=12, block_characters=block_characters)
     documents = documents_of([text])
     train, valid = stored_documents(corpus), stored_documents(corpus, "valid")
     assert len(valid) == 12
-    # Both keep the order of the text, so that they can be merged back into it.
+    # Both splits keep the order of the text, so that they can be merged back.
     rest = iter(train)
     held = iter(valid)
     ahead = next(held)
@@ -172,7 +172,7 @@ def test_documents_are_held_out_whole(text: Path, tmp_path: Path, block_characte
     assert ahead == []
 
 
-def test_words_that_are_held_out_do_not_count(text: Path, tmp_path: Path) -> None:
+def test_held_out_words_are_not_counted(text: Path, tmp_path: Path) -> None:
     corpus = corpus_of([text], tmp_path / "data", valid=0.2)
     counted = count(stored_documents(corpus))
     words = corpus.words(np.arange(3, corpus.n_types))
@@ -185,7 +185,7 @@ def test_words_that_are_held_out_do_not_count(text: Path, tmp_path: Path) -> Non
     assert valid.unknown_tokens == (corpus.tokens("valid") >= corpus.n_words).sum()
 
 
-def test_another_seed_holds_out_others(text: Path, tmp_path: Path) -> None:
+def test_another_seed_holds_out_other_documents(text: Path, tmp_path: Path) -> None:
     held = [
         stored_documents(corpus_of([text], tmp_path / f"{seed}", valid=10, seed=seed), "valid")
         for seed in (1, 2)
@@ -199,13 +199,13 @@ def test_files_can_be_held_out(text: Path, write: Write, tmp_path: Path) -> None
     alone = corpus_of([text], tmp_path / "alone")
     assert stored_documents(corpus, "valid") == documents_of([other])
     assert stored_documents(corpus) == documents_of([text])
-    # What is trained on is what it would be without the other file.
+    # The training split is the same as without the held-out file.
     assert corpus.vocabulary.words == alone.vocabulary.words
     assert np.array_equal(corpus.tokens(), alone.tokens())
     assert np.array_equal(corpus.counts[: alone.n_types], alone.counts)
 
 
-def test_words_written_like_specials_are_unknown_words(write: Write, tmp_path: Path) -> None:
+def test_words_that_look_like_specials_are_unknown_words(write: Write, tmp_path: Path) -> None:
     marked = write("marked.txt", "<S> a b </S>\n<S> a <UNK> a !!!MAXTERMID <unk> </S>\n")
     with pytest.warns(ElmoWarning, match="6 words that equal a special"):
         run([marked], tmp_path / "data", tokenized=True, min_count=1)
@@ -217,7 +217,7 @@ def test_words_written_like_specials_are_unknown_words(write: Write, tmp_path: P
     assert train.types == 3
 
 
-def test_bad_lines_are_an_error_or_counted(tmp_path: Path) -> None:
+def test_invalid_lines_are_an_error_or_counted(tmp_path: Path) -> None:
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"a a a\nb \xff b\na b\n\xfe\n")
     with pytest.raises(DataError, match=r"bad\.txt, line 2: byte 3"):
@@ -250,7 +250,7 @@ def _empty(folder: Path) -> Path:
     ],
 )
 @pytest.mark.parametrize("held_out", [False, True])
-def test_bad_input_leaves_nothing_behind(
+def test_invalid_input_leaves_no_files(
     text: Path, tmp_path: Path, make: Callable[[Path], Path], message: str, held_out: bool
 ) -> None:
     bad = make(tmp_path)
@@ -261,13 +261,13 @@ def test_bad_input_leaves_nothing_behind(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_vocabulary_without_words_is_an_error(write: Write, tmp_path: Path) -> None:
+def test_vocabulary_without_words_is_an_error(write: Write, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a lower --min-count"):
         run([write("short.txt", "every word once")], tmp_path / "data")
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
-def test_a_full_disk_or_an_interrupt_leaves_the_old_corpus(
+def test_full_disk_or_interrupt_keeps_the_old_corpus(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     run([text], tmp_path / "data")
@@ -289,9 +289,11 @@ def test_a_full_disk_or_an_interrupt_leaves_the_old_corpus(
     assert files_in(tmp_path / "data") == before
 
 
-def test_only_a_prepared_corpus_is_replaced_and_only_when_told(text: Path, tmp_path: Path) -> None:
+def test_only_a_prepared_corpus_is_overwritten_and_only_on_request(
+    text: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "data"
-    out.mkdir()  # an empty folder is fine
+    out.mkdir()  # an empty directory is accepted
     run([text], out)
     with pytest.raises(OutputError, match="--overwrite"):
         run([text], out)
@@ -305,7 +307,7 @@ def test_only_a_prepared_corpus_is_replaced_and_only_when_told(text: Path, tmp_p
 
 
 @pytest.mark.parametrize(("content", "replaced"), [('{"format": "mine"}', False), ("{", True)])
-def test_a_damaged_corpus_can_be_replaced_and_a_foreign_folder_not(
+def test_damaged_corpus_can_be_overwritten_but_not_other_directories(
     text: Path, tmp_path: Path, content: str, replaced: bool
 ) -> None:
     run([text], tmp_path / "data")
@@ -330,14 +332,12 @@ def test_a_damaged_corpus_can_be_replaced_and_a_foreign_folder_not(
         {"workers": 0},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(
-    text: Path, tmp_path: Path, given: dict[str, Any]
-) -> None:
+def test_invalid_settings_are_rejected(text: Path, tmp_path: Path, given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         run([text], tmp_path / "data", **given)
 
 
-def test_progress_ends_with_all_text(text: Path, tmp_path: Path) -> None:
+def test_progress_ends_at_the_size_of_the_text(text: Path, tmp_path: Path) -> None:
     seen = []
     summary = run([text], tmp_path / "data", on_progress=seen.append, block_characters=800)
     assert seen[-1].tokens == summary.meta.splits["train"].tokens
@@ -345,7 +345,7 @@ def test_progress_ends_with_all_text(text: Path, tmp_path: Path) -> None:
     assert seen[-1].n_bytes == summary.n_bytes <= text.stat().st_size == seen[-1].total_bytes
 
 
-def test_nothing_is_warned_about_in_plain_text(text: Path, tmp_path: Path) -> None:
+def test_plain_text_causes_no_warnings(text: Path, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run([text], tmp_path / "data")

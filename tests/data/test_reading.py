@@ -17,7 +17,7 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
-def test_lines_are_paragraphs_and_empty_lines_end_documents(small: Path) -> None:
+def test_lines_are_paragraphs_and_empty_lines_separate_documents(small: Path) -> None:
     assert [[" ".join(words) for words in document] for document in documents_of([small])] == [
         ["Mr. Smith read the book .", "He liked the book !"],
         [
@@ -29,38 +29,38 @@ def test_lines_are_paragraphs_and_empty_lines_end_documents(small: Path) -> None
     ]
 
 
-def test_a_line_may_be_a_sentence(small: Path) -> None:
+def test_lines_can_be_sentences(small: Path) -> None:
     documents = documents_of([small], Reading(one_sentence_per_line=True))
     assert [len(document) for document in documents] == [1, 2]
     assert documents[0][0][-5:] == ["He", "liked", "the", "book", "!"]
 
 
-def test_tokenized_text_is_cut_at_whitespace_only(small: Path) -> None:
+def test_tokenized_text_is_split_at_whitespace_only(small: Path) -> None:
     documents = documents_of([small], Reading(tokenized=True))
     assert documents[0] == ["Mr. Smith read the book. He liked the book!".split()]
 
 
-def test_a_file_ends_a_document_and_whitespace_is_an_empty_line(tmp_path: Path) -> None:
+def test_documents_end_with_their_file_and_whitespace_lines_are_empty(tmp_path: Path) -> None:
     for name, text in {"a": "one\n \t \n\ntwo", "b": "three\n", "c": "\n\n", "d": "\nfour"}.items():
         (tmp_path / name).write_text(text)
     files = [tmp_path / name for name in "abcd"]
     assert documents_of(files) == [[["one"]], [["two"]], [["three"]], [["four"]]]
 
 
-def test_sentences_know_their_lines(small: Path) -> None:
+def test_sentences_have_line_numbers(small: Path) -> None:
     last = list(read_sentences([small]))[-1]
     assert (last.document, last.line.path, last.line.number) == (1, str(small), 4)
 
 
 @pytest.mark.parametrize("characters", [1, 60, 10_000])
-def test_blocks_are_cut_between_lines_anywhere_in_a_document(small: Path, characters: int) -> None:
+def test_blocks_can_end_after_any_line_of_a_document(small: Path, characters: int) -> None:
     blocks = [block.decode() for block in read_blocks([small], characters)]
     lines = [line for block in blocks for line in block.split("\n")]
     assert lines == ["", SMALL.split("\n")[0], "", *SMALL.split("\n")[2:4]]
     assert len(blocks) == {1: 3, 60: 2, 10_000: 1}[characters]
 
 
-def test_the_size_of_packed_text_is_not_known(small: Path, tmp_path: Path) -> None:
+def test_size_of_compressed_text_is_unknown(small: Path, tmp_path: Path) -> None:
     packed = tmp_path / "small.txt.gz"
     packed.write_bytes(gzip.compress(small.read_bytes()))
     assert plain_size([small, small]) == 2 * len(SMALL.encode())
@@ -68,7 +68,7 @@ def test_the_size_of_packed_text_is_not_known(small: Path, tmp_path: Path) -> No
     assert plain_size(["-"]) is None
 
 
-def test_files_are_looked_for_before_any_is_read(small: Path, tmp_path: Path) -> None:
+def test_missing_files_are_reported_before_any_is_read(small: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"lost\.txt does not exist"):
         check_files([small, tmp_path / "lost.txt"])
     with pytest.raises(DataError):
@@ -77,7 +77,7 @@ def test_files_are_looked_for_before_any_is_read(small: Path, tmp_path: Path) ->
         check_files(["-", small], ["-"])
 
 
-def test_what_is_held_out_may_not_be_trained_on(small: Path, tmp_path: Path) -> None:
+def test_held_out_files_cannot_be_training_files(small: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.txt"
     link.symlink_to(small)
     with pytest.raises(DataError):

@@ -40,7 +40,7 @@ def expected_pairs(document: list[list[int]], backward: bool) -> list[tuple[int,
     return pairs
 
 
-def test_rows_read_whole_documents_in_both_directions_and_each_once_an_epoch() -> None:
+def test_rows_read_whole_documents_in_both_directions_once_per_epoch() -> None:
     inputs, targets, starts = read(Streams(*corpus(), rows=3, steps=5), 150)
     wanted = [[expected_pairs(d, backward) for d in DOCUMENTS] for backward in (False, True)]
     seen: list[int] = []
@@ -58,7 +58,7 @@ def test_rows_read_whole_documents_in_both_directions_and_each_once_an_epoch() -
     assert set(seen) == set(range(12))
 
 
-def test_each_epoch_has_its_own_order_and_the_seed_decides_it() -> None:
+def test_order_depends_on_the_epoch_and_the_seed() -> None:
     first, second = (Streams(*corpus(), rows=1, steps=4, seed=s)._shuffled(0) for s in (0, 1))
     assert sorted(first) == sorted(second) == list(range(12))
     assert list(first) != list(second)
@@ -66,7 +66,7 @@ def test_each_epoch_has_its_own_order_and_the_seed_decides_it() -> None:
 
 
 @pytest.mark.parametrize("stop", [0, 1, 31, 32, 33, 64, 70])
-def test_a_stream_goes_on_where_it_was_left(stop: int) -> None:
+def test_stream_resumes_at_its_position(stop: int) -> None:
     def make() -> Streams:
         return Streams(*corpus(), rows=4, steps=3, seed=5, restart=0.3)
 
@@ -80,7 +80,7 @@ def test_a_stream_goes_on_where_it_was_left(stop: int) -> None:
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 6])
-def test_the_shares_of_several_processes_are_the_rows_of_one(world: int) -> None:
+def test_rows_of_several_processes_equal_those_of_one(world: int) -> None:
     def make(share: range | None = None) -> Streams:
         return Streams(*corpus(), rows=6, steps=3, seed=5, restart=0.3, share=share)
 
@@ -93,20 +93,20 @@ def test_the_shares_of_several_processes_are_the_rows_of_one(world: int) -> None
             assert np.array_equal(np.concatenate([f[name] for f in found], axis=2), expected)
         for share in shares:
             assert str(share.position()) == str(whole.position())
-        # Another number of processes can go on from there: a position is one of all rows.
+        # Training can continue with another number of processes: a position covers all rows.
         shares = [make(mine) for mine in ranges]
         for share in shares:
             share.go_to(whole.position())
 
 
-def test_restarts_are_at_beginnings_of_sentences_only() -> None:
+def test_restarts_are_only_at_the_beginning_of_sentences() -> None:
     inputs, _, starts = read(Streams(*corpus(), rows=3, steps=5, restart=0.5), 100)
     opening = np.stack([inputs[0] == BEGIN_ID, inputs[1] == END_ID])
     assert not (starts & ~opening).any()
     assert 0.4 < starts.sum() / opening.sum() < 0.65
 
 
-def test_the_opening_symbol_is_never_a_target() -> None:
+def test_opening_symbol_is_never_a_target() -> None:
     inputs, targets, _ = read(Streams(*corpus(), rows=2, steps=7), 50)
     assert not (targets[0] == BEGIN_ID).any()
     assert not (targets[1] == END_ID).any()
@@ -119,44 +119,45 @@ def one_document(n_sentences: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(run, dtype=np.uint32), np.array([0, len(run)])
 
 
-def test_a_text_that_is_one_document_is_shared_among_the_rows() -> None:
+def test_single_document_is_distributed_over_the_rows() -> None:
     tokens, documents = one_document(1000)
     tokens[tokens != END_ID] = (
         np.arange(len(tokens))[tokens != END_ID] + 3
-    )  # every place its own word
+    )  # a distinct word at each position
     streams = Streams(tokens, documents, rows=8, steps=10)
     assert streams.n_documents == 8
     inputs, targets, starts = read(streams, len(tokens) // (8 * 10) - 2)
     for direction in (0, 1):
         words = targets[direction][targets[direction] >= 3]
         assert len(np.unique(words)) == len(words)  # nothing is read twice in an epoch
-        assert (inputs[direction, 0] <= END_ID).all()  # each row begins where a sentence does
+        # Each row starts at the beginning of a sentence.
+        assert (inputs[direction, 0] <= END_ID).all()
     assert starts[:, 0].all()
 
 
 @pytest.mark.parametrize(("rows", "n_sentences"), [(1, 50), (4, 50), (4, 1000), (1000, 1000)])
-def test_pieces_are_whole_sentences_and_all_of_the_text(rows: int, n_sentences: int) -> None:
+def test_segments_are_whole_sentences_and_cover_the_text(rows: int, n_sentences: int) -> None:
     tokens, documents = one_document(n_sentences)
     found = split_long_documents(tokens, documents, rows)
     assert (found[0], found[-1]) == (0, len(tokens))
     assert (np.diff(found) > 0).all()
     assert all(tokens[cut - 1] == END_ID for cut in found[1:])
     share = max(SHORTEST_SHARE, -(-len(tokens) // rows))
-    assert np.diff(found).max() <= share + 16  # the sentence in which a piece ends
+    assert np.diff(found).max() <= share + 16  # the sentence at the end of a segment
     assert len(found) - 1 == -(-len(tokens) // share)
 
 
-def test_documents_that_fit_are_left_whole() -> None:
+def test_short_documents_are_not_split() -> None:
     tokens, documents = corpus()
     assert split_long_documents(tokens, documents, 2) is documents
-    endless = np.arange(3, 5000, dtype=np.uint32)  # a sentence without an end cannot be cut
+    endless = np.arange(3, 5000, dtype=np.uint32)  # a sentence without an end cannot be split
     assert list(split_long_documents(endless, np.array([0, len(endless)]), 4)) == [
         0,
         len(endless),
     ]
 
 
-def test_a_position_among_other_documents_is_refused() -> None:
+def test_position_for_other_documents_is_rejected() -> None:
     streams = Streams(*one_document(1000), rows=8, steps=10)
     position = streams.position()
     streams.go_to(position)

@@ -1,4 +1,4 @@
-"""Text for the tests of a prepared corpus, and the slow and obvious way to prepare it."""
+"""Text for tests of prepared corpora, and a simple reference implementation of `elmo prepare`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS = (
 
 
 def random_text(n_documents: int, seed: int = 0) -> str:
-    """Documents of one to nine lines with words of Zipf's kind, some of them seen once."""
+    """Create documents of one to nine lines with Zipf-distributed words, some of them unique."""
     rng = random.Random(seed)
     weights = [1 / (rank + 1) for rank in range(len(_WORDS))]
     documents = []
@@ -43,7 +43,7 @@ def random_text(n_documents: int, seed: int = 0) -> str:
 
 
 def documents_of(files: Sequence[Path], reading: Reading | None = None) -> list[Document]:
-    """Read documents in the plain way."""
+    """Read documents with a simple implementation."""
     documents: dict[int, Document] = {}
     for sentence in read_sentences(files, reading):
         documents.setdefault(sentence.document, []).append(sentence.words)

@@ -1,4 +1,4 @@
-"""Commands as pages show them, given to the parser of the real command and not run."""
+"""Commands shown on pages, parsed by the real command line but not run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=")
 
 
 def shown(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line and words of every command in the shell blocks of a page."""
+    """Yield the line number and words of each command in the shell blocks of a page."""
     for block in blocks(path):
         if block.language in SHELLS and block.mark not in ("file", "output"):
             yield from _commands(block)
 
 
 def spans(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and text of every `code` in the prose of a page, also over the end of a line."""
+    """Yield the line number and text of each inline `code` of a page, even across lines."""
     text = without_blocks(path.read_text("utf-8"))
     for found in re.finditer(r"(?<![`\\])`([^`]+)`(?!`)", text):
         yield text.count("\n", 0, found.start()) + 1, " ".join(found[1].split())
@@ -36,7 +36,7 @@ def _commands(block: Block) -> Iterator[tuple[int, list[str]]]:
     text = block.text
     if block.language != "console" and not re.search(r"^\$ ", text, re.MULTILINE):
         lines = list(enumerate(text.splitlines(), block.line + 1))
-    else:  # what does not begin with a prompt is output
+    else:  # lines without a prompt are output
         lines = [
             (n, line.removeprefix("$ "))
             for n, line in enumerate(text.splitlines(), block.line + 1)
@@ -44,7 +44,7 @@ def _commands(block: Block) -> Iterator[tuple[int, list[str]]]:
         ]
     lines = _joined(lines)
     for number, line in lines:
-        # Some lists have several commands on a line, far from each other.
+        # Some lists have several commands on a line, separated by many spaces.
         for part in re.split(r"\s{3,}(?=elmo )", line):
             yield from ((number, words) for words in _words(part))
 
@@ -60,7 +60,7 @@ def _joined(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def _words(line: str) -> list[list[str]]:
-    """The simple commands of a line; nothing if it is not one for a shell."""
+    """Return the simple commands of a line; nothing if it is not a shell command."""
     if not re.search(r"\b(elmo|python|make|pip|torchrun)\b", line):
         return []
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;()<>")
@@ -74,7 +74,7 @@ def _words(line: str) -> list[list[str]]:
     skip = False
     for word in words:
         if word in _SEPARATORS or set(word) <= set("|&;()<>"):
-            skip = ">" in word or "<" in word  # what follows is a file
+            skip = ">" in word or "<" in word  # a file name follows
             if not skip:
                 commands.append([])
         elif skip:
@@ -96,7 +96,7 @@ def _elmo() -> Any:
 
 
 def complaint(words: list[str]) -> str:
-    """What the parser of `elmo` has against a command; nothing if it would run it."""
+    """Return the parser error for an `elmo` command; empty if it is valid."""
     command, context, rest = find(words)
     if not hasattr(command, "commands"):
         return _parse(command, context, rest)
@@ -106,7 +106,7 @@ def complaint(words: list[str]) -> str:
 
 
 def find(words: list[str]) -> tuple[Any, Any, list[str]]:
-    """The command that words such as `elmo task ner train ...` mean, its context, what is left."""
+    """Return the command for words such as `elmo task ner train ...`, its context, and the rest."""
     command = _elmo()
     context = command.context_class(command, info_name="elmo")
     rest = words[1:]
@@ -120,7 +120,7 @@ def find(words: list[str]) -> tuple[Any, Any, list[str]]:
 
 
 def flags(command: Any) -> set[str]:
-    """All options of a command, by every name."""
+    """Return all options of a command under all of their names."""
     named = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
     return {name for name in named if name.startswith("-")} | {"--help", "-h"}
 
@@ -129,7 +129,7 @@ def _parse(command: Any, context: Any, rest: list[str]) -> str:
     if {"--help", "-h"} & set(rest):
         return ""
     try:
-        # Reads and checks every value as a run would, and stops before the command itself.
+        # Reads and validates all values as in a run, but stops before the command itself.
         command.make_context(context.info_name, list(rest), parent=context.parent).close()
     except Exception as error:
         if not hasattr(error, "format_message"):

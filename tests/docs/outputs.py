@@ -1,4 +1,4 @@
-"""What a page says is printed, beside what was printed."""
+"""Comparing the output shown on a page with the actual output."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import re
 _NUMBER = re.compile(r"-?\d+\.\d+")
 
 
-def promised(program: str) -> list[str]:
-    """What the program says in comments that it prints."""
+def expected_output(program: str) -> list[str]:
+    """Return the output that the program announces in comments."""
     return re.findall(r"^ *print\(.*\)  # (.+)$", program, re.MULTILINE)
 
 
 def differences(shown: str, printed: str) -> str:
-    """Nothing if `printed` is what the page shows, else both beside each other."""
+    """Return nothing if `printed` is what the page shows, else both next to each other."""
     wanted, found = _lines(shown), _lines(printed)
     if _match(wanted, found):
         return ""
@@ -37,7 +37,7 @@ def _match(wanted: list[str], found: list[str]) -> bool:
 
 
 def _alike(wanted: str, found: str) -> bool:
-    """Equal, but for numbers that are off by one in their last place."""
+    """Test for equality, except for decimals that differ by one in their last digit."""
     if _NUMBER.sub("0.0", wanted) != _NUMBER.sub("0.0", found):
         return False
     pairs = zip(_NUMBER.findall(wanted), _NUMBER.findall(found), strict=True)

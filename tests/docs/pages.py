@@ -1,4 +1,4 @@
-"""The pages that people read, and the blocks of code in them."""
+"""The pages of the documentation and their code blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MARK = re.compile(r"^\s*<!-- *(?P<mark>file|run|output|not run) *(?:: *(?P<why>
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, the line it begins on, the mark before it."""
+    """A fenced block: its language, text, first line, and the marker before it."""
 
     language: str
     text: str
@@ -26,7 +26,7 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """All pages whose code has to hold."""
+    """Return all pages whose code must work."""
     found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     extra = (ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md")
     return [*found, *(path for path in extra if path.exists())]
@@ -37,7 +37,7 @@ def name(path: Path) -> str:
 
 
 def blocks(path: Path) -> list[Block]:
-    """The fenced blocks of a page in their order."""
+    """Return the fenced blocks of a page in order."""
     return parse(path.read_text("utf-8"), name(path))
 
 
@@ -61,7 +61,7 @@ def parse(text: str, page: str = "page") -> list[Block]:
 
 
 def without_blocks(text: str) -> str:
-    """The text with every fenced block emptied, so that lines keep their numbers."""
+    """Return the text with all fenced blocks emptied, so that line numbers stay the same."""
     lines = text.splitlines()
     for block in parse(text):
         for n in range(block.line, block.line + len(block.text.splitlines())):

@@ -1,4 +1,4 @@
-"""What pages need and do not show: prepared before their code runs."""
+"""What pages need but do not show, prepared before their code runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Stage = Callable[[Path, dict[str, Any], ExitStack], None]
 
 
 def prepare(page: str, folder: Path, namespace: dict[str, Any], stack: ExitStack) -> None:
-    """Set the stage for a page: files in its folder, names that it takes for granted."""
+    """Prepare a page: files in its directory, and names that it uses without defining them."""
     if page in STAGES:
         STAGES[page](folder, namespace, stack)
 
@@ -28,14 +28,14 @@ def _readme(folder: Path, namespace: dict[str, Any], stack: ExitStack) -> None:
 
 
 def _index(folder: Path, namespace: dict[str, Any], stack: ExitStack) -> None:
-    """`index/`, as `elmo index` makes it of the example sentences."""
+    """Create `index/` as `elmo index` does from the example sentences."""
     from elmokit.search.build import build_index
 
     build_index(elmokit.load(), [folder / "examples" / "sentences.txt"], folder / "index")
 
 
 def _onnx(folder: Path, namespace: dict[str, Any], stack: ExitStack) -> None:
-    """`english-onnx/`, as `elmo convert --to onnx` makes it, here of a small model."""
+    """Create `english-onnx/` as `elmo convert --to onnx` does, here from a small model."""
     pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
     pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
     from elmokit.embed.onnx_export import export
@@ -45,17 +45,17 @@ def _onnx(folder: Path, namespace: dict[str, Any], stack: ExitStack) -> None:
 
 
 def _own_model(folder: Path, namespace: dict[str, Any], stack: ExitStack) -> None:
-    """`run/model`, as `elmo train` leaves it."""
+    """Create `run/model` as `elmo train` does."""
     shutil.copytree(TINY_MODEL, folder / "run" / "model")
 
 
 def _carried_over(folder: Path, namespace: dict[str, Any], stack: ExitStack) -> None:
-    """`original/`, as `elmo convert allennlp:original original/` leaves it, but small."""
+    """Create `original/` as `elmo convert allennlp:original original/` does, but small."""
     shutil.copytree(TINY_MODEL, folder / "original")
 
 
 def _service(folder: Path, namespace: dict[str, Any], stack: ExitStack) -> None:
-    """A service; what the page sends to port 8017 goes to the port that was free."""
+    """Run a service, and redirect requests for port 8017 to the port that was free."""
     httpx = pytest.importorskip("httpx", reason="httpx is not installed")
     pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
     from elmokit.serve.settings import Settings

@@ -1,4 +1,4 @@
-"""Every command that a page shows is one that would be understood: nothing is run here."""
+"""All commands on pages are valid; they are not run here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TARGETS = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_the_parser_takes_every_elmo_command(page: Path) -> None:
+def test_elmo_commands_can_be_parsed(page: Path) -> None:
     wrong = [
         f"{name(page)}:{line}: {' '.join(words)}: {found}"
         for line, words in shown(page)
@@ -26,7 +26,7 @@ def test_the_parser_takes_every_elmo_command(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_commands_in_the_text_have_the_flags_they_are_shown_with(page: Path) -> None:
+def test_inline_commands_have_existing_options(page: Path) -> None:
     wrong = []
     for line, span in spans(page):
         words = span.split()
@@ -40,7 +40,7 @@ def test_commands_in_the_text_have_the_flags_they_are_shown_with(page: Path) -> 
         command, _, rest = find(words)
         where = f"{name(page)}:{line}: {span}"
         if hasattr(command, "commands"):
-            # `elmo task NAME train` and `elmo plot senses|layers` stand for several.
+            # `elmo task NAME train` and `elmo plot senses|layers` stand for several commands.
             if rest and not re.match(r"^([A-Z]+|.*\|.*|--help|--version|\.\.\.)$", rest[0]):
                 wrong.append(f"{where}: no command {rest[0]}")
             continue
@@ -51,7 +51,7 @@ def test_commands_in_the_text_have_the_flags_they_are_shown_with(page: Path) -> 
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_other_commands_name_what_is_there(page: Path) -> None:
+def test_other_commands_refer_to_existing_files(page: Path) -> None:
     wrong = []
     for line, words in shown(page):
         where = f"{name(page)}:{line}: {' '.join(words)}"
@@ -81,6 +81,6 @@ def test_other_commands_name_what_is_there(page: Path) -> None:
         ("elmo serve --no-bundled --model news=models/news", ""),
     ],
 )
-def test_the_check_itself_tells_right_from_wrong(command: str, said: str) -> None:
+def test_the_check_accepts_valid_and_rejects_invalid_commands(command: str, said: str) -> None:
     found = complaint(command.split())
     assert (said in found) if said else not found, found

@@ -1,4 +1,4 @@
-"""The frame of these tests itself: blocks and marks are found, wrong output is seen."""
+"""The test tools themselves: blocks and markers are found, and wrong output is detected."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from docs.hooks.dialect import on_page_markdown
 
 from tests.docs.commands import _commands
-from tests.docs.outputs import differences, promised
+from tests.docs.outputs import differences, expected_output
 from tests.docs.pages import Block, parse, without_blocks
 
 PAGE = """# Title
@@ -32,7 +32,7 @@ y = 2
 """
 
 
-def test_blocks_come_with_their_marks() -> None:
+def test_blocks_have_their_markers() -> None:
     assert parse(PAGE) == [
         Block("text", "one\n", 5, "file", "a/notes.txt"),
         Block("python", "x = 1\n", 11),
@@ -42,7 +42,7 @@ def test_blocks_come_with_their_marks() -> None:
     assert len(without_blocks(PAGE).splitlines()) == len(PAGE.splitlines())
 
 
-def test_a_block_without_an_end_is_told() -> None:
+def test_unclosed_block_is_an_error() -> None:
     with pytest.raises(AssertionError, match="page:1"):
         parse("```python\nx = 1\n")
 
@@ -57,7 +57,7 @@ def test_a_block_without_an_end_is_told() -> None:
         ("-1.50", "-1.49"),
     ],
 )
-def test_the_same_output(shown: str, printed: str) -> None:
+def test_equal_output_is_accepted(shown: str, printed: str) -> None:
     assert differences(shown, printed) == ""
 
 
@@ -74,16 +74,16 @@ def test_the_same_output(shown: str, printed: str) -> None:
         ("a", ""),
     ],
 )
-def test_another_output(shown: str, printed: str) -> None:
+def test_different_output_is_reported(shown: str, printed: str) -> None:
     assert differences(shown, printed)
 
 
-def test_what_is_promised_stands_behind_print() -> None:
+def test_expected_output_is_read_from_comments_after_print() -> None:
     program = 'print(1)  # 1\nx = 2  # a note\nfor y in z:\n    print(y)  # (3, 4)\nprint("#")\n'
-    assert promised(program) == ["1", "(3, 4)"]
+    assert expected_output(program) == ["1", "(3, 4)"]
 
 
-def test_commands_are_cut_out_of_lines() -> None:
+def test_commands_are_extracted_from_lines() -> None:
     text = "$ VAR=1 elmo info x && elmo doctor > out.txt  # why\nelmo output\n"
     assert [words for _, words in _commands(Block("console", text, 0))] == [
         ["elmo", "info", "x"],
@@ -97,6 +97,6 @@ def test_commands_are_cut_out_of_lines() -> None:
     ]
 
 
-def test_bars_in_code_of_tables_lose_their_backslash() -> None:
+def test_escaped_bars_in_table_code_are_unescaped() -> None:
     assert on_page_markdown("| `a\\|b` | c \\| d |") == "| `a|b` | c \\| d |"
     assert on_page_markdown("`a\\|b`") == "`a\\|b`"

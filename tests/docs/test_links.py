@@ -1,4 +1,4 @@
-"""Every link, image and anchor in the pages leads somewhere; addresses of the web are not asked."""
+"""All links, images and anchors on pages have a target; external URLs are not requested."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def linked_pages() -> list[Path]:
 
 
 def links(text: str) -> list[tuple[int, str]]:
-    """Line and target of every link and image of a text."""
-    # Code keeps its length, so that lines can be counted, and loses its brackets.
+    """Yield the line number and target of each link and image of a text."""
+    # Code keeps its length, so that lines can be counted, but loses its brackets.
     prose = re.sub(r"`[^`\n]+`", lambda code: "x" * len(code[0]), without_blocks(text))
     found = []
     for pattern in (_LINK, _HTML, _REFERENCE):
@@ -48,7 +48,7 @@ def links(text: str) -> list[tuple[int, str]]:
 
 @cache
 def anchors(path: Path) -> set[str]:
-    """The anchors of a page, as the site and the usual viewers of Markdown name them."""
+    """Return the anchors of a page, as named by the site and by common Markdown viewers."""
     text = path.read_text("utf-8")
     text = text.replace(PLACE, reference()) if PLACE in text else text
     found = set(re.findall(r"\bid=\"([^\"]+)\"|\{ *#([\w-]+)", text))
@@ -69,7 +69,7 @@ def slugify(heading: str) -> str:
 
 
 def complaint(page: Path, link: str) -> str:
-    """What is wrong with a link on a page; nothing if it leads somewhere."""
+    """Return what is wrong with a link on a page; empty if it is valid."""
     if re.match(r"^[a-z][a-z+.-]*:", link):
         return ""
     target, _, anchor = unquote(link).partition("#")
@@ -115,7 +115,7 @@ def _is_there(dotted: str) -> bool:
 
 
 @pytest.mark.parametrize("page", linked_pages(), ids=name)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_all_links_are_valid(page: Path) -> None:
     wrong = [
         f"{name(page)}:{line}: {link}: {found}"
         for line, link in links(page.read_text("utf-8"))
@@ -125,14 +125,14 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", linked_pages(), ids=name)
-def test_pages_that_are_named_in_code_are_there(page: Path) -> None:
+def test_pages_named_in_code_exist(page: Path) -> None:
     text = page.read_text("utf-8")
     named = re.findall(r"`((?:docs|recipes|examples|tests|benchmarks|src)/[\w./-]+\.\w+)`", text)
     wrong = [path for path in named if not (ROOT / path).exists()]
     assert not wrong, f"{name(page)} names {wrong}"
 
 
-def test_docstrings_and_messages_name_pages_that_are_there() -> None:
+def test_pages_named_in_docstrings_and_messages_exist() -> None:
     wrong = []
     for folder in ("src", "recipes", "benchmarks", "examples", "tests"):
         for path in set((ROOT / folder).rglob("*.py")) - {Path(__file__)}:
@@ -155,11 +155,11 @@ def test_docstrings_and_messages_name_pages_that_are_there() -> None:
         ("https://example.org/nothing", ""),
     ],
 )
-def test_the_check_itself_tells_right_from_wrong(link: str, said: str) -> None:
+def test_the_check_accepts_valid_and_rejects_invalid_links(link: str, said: str) -> None:
     found = complaint(ROOT / "README.md", link)
     assert (said in found) if said else not found, found
 
 
-def test_links_are_found_in_prose_and_not_in_code() -> None:
+def test_links_are_found_in_prose_but_not_in_code() -> None:
     text = "[a](b.md) and `[c](d.md)`\n\n```\n[e](f.md)\n```\n[![g](h.png)](i.md#j)\n"
     assert links(text) == [(1, "b.md"), (6, "h.png"), (6, "i.md#j")]

@@ -1,4 +1,4 @@
-"""The README shows the figures that are in results/."""
+"""The README shows the figures in results/."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not TABLE1.is_file(), reason="a source package h
 
 
 @pytest.mark.parametrize("task", ROWS)
-def test_the_scores_of_the_tasks(task: str) -> None:
+def test_scores_of_the_tasks(task: str) -> None:
     found = json.loads(TABLE1.read_text("utf-8"))["tasks"][task]
     lines = (ROOT / "README.md").read_text("utf-8").splitlines()
     row = next(line for line in lines if line.startswith(f"| {ROWS[task]}"))

@@ -1,4 +1,4 @@
-"""The reference shows what there is: every public name, every command, nothing that is gone."""
+"""The reference lists all public names and commands, and nothing that does not exist."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PAGES = sorted((ROOT / "docs" / "reference").glob("*.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_what_a_page_shows_is_there(page: Path) -> None:
+def test_names_on_reference_pages_exist(page: Path) -> None:
     shown = re.findall(r"^::: (\S+)", page.read_text("utf-8"), re.MULTILINE)
     assert [one for one in shown if not _is_there(one)] == []
 
 
-def test_every_name_of_the_top_level_is_on_its_page() -> None:
+def test_all_top_level_names_are_documented() -> None:
     text = (ROOT / "docs" / "reference" / "elmokit.md").read_text("utf-8")
     public = set(elmokit.__all__) - {"__version__"}
     named = set(re.findall(r"^::: elmokit\.(\w+)$", text, re.MULTILINE))
@@ -31,7 +31,7 @@ def test_every_name_of_the_top_level_is_on_its_page() -> None:
     assert public - named - listed == set()
 
 
-def test_the_page_of_commands_has_every_command_with_every_option() -> None:
+def test_command_page_lists_all_commands_with_all_options() -> None:
     text = reference()
     group, _, _ = find(["elmo"])
     sections = dict(re.findall(r"^##+ (elmo .+)\n((?:(?!^##).*\n?)*)", text, re.MULTILINE))
@@ -53,7 +53,7 @@ def test_the_page_of_commands_has_every_command_with_every_option() -> None:
             assert parameter.help, f"{title}: {parameter.name} has no help"
 
 
-def test_options_tell_choices_and_defaults() -> None:
+def test_options_show_choices_and_defaults() -> None:
     text = reference()
     assert "| `--state reset\\|warm\\|carry` |" in text
     assert "*(default `reset`)*" in text
@@ -66,7 +66,7 @@ def test_tasks_are_listed() -> None:
         assert f"| `{task}` |" in text
 
 
-def test_the_commands_are_put_into_their_place() -> None:
+def test_commands_are_inserted_at_their_marker() -> None:
     page = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
     assert page.count(PLACE) == 1
     assert "## elmo embed" in on_page_markdown(page)

@@ -1,4 +1,4 @@
-"""The site is built without a warning, loads nothing from elsewhere, and fits a phone."""
+"""The site builds without warnings, loads nothing from other hosts, and fits a phone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.serve import browser as tools
 
 pytestmark = pytest.mark.slow
 
-# Programs and lists of the repository that pages lead to: long lines are shown as they are.
+# Programs and lists of the repository that pages link to: long lines are not wrapped.
 _NOT_WRITTEN_HERE = ("repository/", "404.html")
 
 
@@ -44,17 +44,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written(site: Path) -> list[str]:
-    """The pages by their addresses."""
+    """Return the built pages by their URLs."""
     found = sorted(page.relative_to(site).as_posix() for page in site.rglob("*.html"))
     return [page for page in found if not page.startswith(_NOT_WRITTEN_HERE)]
 
 
-def test_every_kind_of_page_is_there(written: list[str]) -> None:
+def test_all_kinds_of_pages_exist(written: list[str]) -> None:
     for kind in ("tutorials", "how-to", "reference", "explanation", "migrating", "project"):
         assert any(page.startswith(kind) for page in written), kind
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path, written: list[str]) -> None:
+def test_site_loads_nothing_from_other_hosts(site: Path, written: list[str]) -> None:
     loaded = re.compile(
         r"<(?:script|img|iframe)\b[^>]*\bsrc=\"?(https?:[^\" >]+)"
         r"|<link\b(?=[^>]*\brel=\"?(?:stylesheet|preload|preconnect|icon))"
@@ -66,7 +66,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path, written: list[str]) -> Non
         assert not re.search(r"url\([\"']?https?:|@import", sheet.read_text("utf-8")), sheet
 
 
-def test_every_link_of_the_site_leads_to_a_file(site: Path, written: list[str]) -> None:
+def test_all_links_of_the_site_lead_to_files(site: Path, written: list[str]) -> None:
     wrong = []
     for page in written:
         for link in re.findall(r"\b(?:href|src)=\"([^\"]+)\"", (site / page).read_text("utf-8")):
@@ -87,7 +87,7 @@ def test_commands_and_docstrings_can_be_searched(site: Path) -> None:
     assert "reference/configuration.html#elmokit.train.config.RunConfig" in places
 
 
-def test_the_page_of_the_changelog_is_the_changelog(site: Path) -> None:
+def test_changelog_page_equals_the_changelog(site: Path) -> None:
     page = (site / "project" / "changelog.html").read_text("utf-8")
     assert "Keep a Changelog" in page
     assert "0.1.0" in page
@@ -116,7 +116,7 @@ def test_pages_fit_and_work_in_a_browser(size: str, address: str, written: list[
         context = browser.new_context(viewport={"width": width, "height": height})
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(f"{page.url}: {error}"))
-        # Not `requestfailed`: leaving a page breaks off what it was still loading.
+        # Not `requestfailed`: leaving a page aborts requests that are still loading.
         page.on("response", lambda r: wrong.extend([f"{r.url}: {r.status}"] * (r.status >= 400)))
         page.on("request", lambda r: wrong.extend([r.url] * (not r.url.startswith(address))))
         for name in written:

@@ -52,13 +52,13 @@ import torch
 import elmokit
 from elmokit.embed.fingerprint import fingerprint
 from tests.docs import stage
-from tests.docs.outputs import differences, promised
+from tests.docs.outputs import differences, expected_output
 from tests.docs.pages import ROOT, SHELLS, Block, blocks, name, pages
 
-# How many blocks of Python may say that they do not run.
+# Maximum number of Python blocks that may be marked as not run.
 NOT_RUN = 4
 
-# Pages whose programs stand each for itself and are run there.
+# Pages with independent programs, which are run elsewhere.
 ELSEWHERE = {"docs/how-to/integrations.md": "tests/integrations/test_examples.py"}
 
 # Pages that take more than a second.
@@ -89,7 +89,7 @@ def _pages() -> list[Any]:
 
 @pytest.fixture(scope="session")
 def english() -> Iterator[Any]:
-    """The bundled model, which no page may leave changed."""
+    """Load the bundled model, and check that no page changes it."""
     model = LOAD()
     before = fingerprint(model)
     yield model
@@ -98,7 +98,7 @@ def english() -> Iterator[Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, english: Any) -> Path:
-    """An empty folder with the examples, and a model that is loaded once for all pages."""
+    """Create a directory with only the examples, and a model that all pages share."""
 
     def load(source: Any = "english", **settings: Any) -> Any:
         return english if source == "english" and not settings else LOAD(source, **settings)
@@ -113,7 +113,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, english: Any) -> Pat
 
 
 @pytest.mark.parametrize("page", _pages())
-def test_the_page_runs_from_top_to_bottom(page: Path, folder: Path) -> None:
+def test_page_runs_from_top_to_bottom(page: Path, folder: Path) -> None:
     namespace = sys.modules["page"].__dict__
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
@@ -129,7 +129,7 @@ def test_the_page_runs_from_top_to_bottom(page: Path, folder: Path) -> None:
 
 
 def _follow(block: Block, printed: str, namespace: dict[str, Any], page: str) -> str:
-    """Do what the block asks for, and return what was printed last."""
+    """Do what the block requires, and return the latest output."""
     where = f"{page}:{block.line}"
     if block.mark == "file":
         Path(block.why).parent.mkdir(parents=True, exist_ok=True)
@@ -139,8 +139,8 @@ def _follow(block: Block, printed: str, namespace: dict[str, Any], page: str) ->
         assert not found, f"{where}: the page does not show what was printed:\n{found}"
     elif block.language == "python" and block.mark != "not run":
         printed = _python(block, namespace, page)
-        found = differences("...\n" + "\n...\n".join([*promised(block.text), ""]), printed)
-        assert not promised(block.text) or not found, (
+        found = differences("...\n" + "\n...\n".join([*expected_output(block.text), ""]), printed)
+        assert not expected_output(block.text) or not found, (
             f"{where}: printed is something else:\n{found}"
         )
     elif block.mark == "run":
@@ -172,7 +172,7 @@ def _shell(block: Block, where: str) -> str:
     return done.stdout
 
 
-def test_few_blocks_do_not_run_and_each_says_why() -> None:
+def test_few_blocks_are_not_run_and_each_states_a_reason() -> None:
     left_out = [
         (f"{name(page)}:{block.line}", block)
         for page in pages()
@@ -185,7 +185,7 @@ def test_few_blocks_do_not_run_and_each_says_why() -> None:
     assert len(left_out) <= NOT_RUN, [where for where, _ in left_out]
 
 
-def test_marks_stand_before_blocks_that_they_fit() -> None:
+def test_markers_precede_blocks_of_a_matching_kind() -> None:
     for page in pages():
         for block in blocks(page):
             where = f"{name(page)}:{block.line}"

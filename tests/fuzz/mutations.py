@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Mutation = Callable[[Draw, Path, Path], str]
 
-# What stands in the place of a value in JSON.
+# Replacements for values in JSON.
 _VALUES: list[Any] = [
     *(None, True, -1, 0, 1, 10**6, 10**8, 10**18, -(10**18), 1e308, -0.5, float("nan")),
     *(float("inf"), "", "x", "../../etc/passwd", "http://127.0.0.1:9/x", "\0", "9" * 4000),
@@ -63,7 +63,7 @@ def grow(draw: Draw, root: Path, file: Path) -> str:
 
 
 def extend(draw: Draw, root: Path, file: Path) -> str:
-    """Extend a file by a hole, which takes no space on disk, but more memory than is allowed."""
+    """Extend a file with a hole, which takes no disk space, but more memory than is allowed."""
     os.truncate(file, file.stat().st_size + 2**33)
     return "extend by 8 GB"
 
@@ -106,7 +106,7 @@ def swap(draw: Draw, root: Path, file: Path) -> str:
 
 
 def edit_json(draw: Draw, root: Path, file: Path) -> str:
-    """Change one value of a JSON file, or of the header of a safetensors file."""
+    """Change one value of a JSON file or of the header of a safetensors file."""
     content = file.read_bytes()
     is_safetensors = file.suffix == ".safetensors"
     size = int.from_bytes(content[:8], "little") if is_safetensors else len(content)
@@ -168,7 +168,7 @@ ANY: list[Mutation] = [
 
 
 def mutate(draw: Draw, root: Path) -> str:
-    """Damage one file of an artifact, and say how."""
+    """Damage one file of an artifact, and describe how."""
     file = draw(st.sampled_from(files_in(root)))
     kinds = ANY
     if file.suffix in (".json", ".safetensors"):

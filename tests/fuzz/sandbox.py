@@ -1,4 +1,4 @@
-"""Run a function in a forked child with bounded time and memory, and report how it ended."""
+"""Run a function in a forked child with limited time and memory, and report how it ended."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ REFUSED = 3
 _FAILED = 4
 
 _SECONDS = 10
-# A machine that is busy with other tests is given more time than the 10 s of processor time.
+# The wall-clock limit is longer than the CPU limit of 10 s, because the machine may be busy.
 _WALL_SECONDS = 60
 _BYTES = 2**30
 
 
 def run(function: Callable[[], object]) -> tuple[int, str]:
-    """Call a function in a child.
+    """Call a function in a child process.
 
     Returns:
-        OK if it returned, REFUSED if it raised an `ElmoError` or ended in a usage error; and what
-        it wrote.
+        OK if it returned, REFUSED if it raised an `ElmoError` or ended in a usage error; and its
+        output.
 
     Raises:
-        AssertionError: It raised anything else, crashed, took more than 10 s or more than 1 GB.
+        AssertionError: It raised anything else, crashed, or needed more than 10 s or 1 GB.
     """
     with tempfile.TemporaryFile("w+") as output:
         gc.freeze()
@@ -81,7 +81,7 @@ def _child(function: Callable[[], object], output: int) -> None:
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
         torch.set_num_threads(1)
         used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        # Stacks and arenas of threads are reserved, not used: four times what may be used.
+        # Thread stacks and arenas are reserved but not used: allow four times the memory limit.
         resource.setrlimit(resource.RLIMIT_AS, (used + 4 * _BYTES, used + 4 * _BYTES))
         spent = int(time.process_time()) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (spent + _SECONDS, spent + _SECONDS))

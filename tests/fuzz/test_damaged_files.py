@@ -1,8 +1,8 @@
-"""Damaged files of every format are read, or refused by an `ElmoError`: never anything else.
+"""Damaged files of all formats are either read or rejected with an `ElmoError`.
 
-Each artifact is built by its own command, damaged by hypothesis, and used by the command that a
+Each artifact is created by its own command, damaged by hypothesis, and used by the command that a
 user would run, in a child process with 10 s and 1 GB. `ELMOKIT_FUZZ_EXAMPLES` sets the number of
-cases per artifact; with `ELMOKIT_FUZZ_SEED` they differ from those of the last run.
+cases per artifact; `ELMOKIT_FUZZ_SEED` selects other cases.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def elmo(*arguments: object) -> None:
 
 @dataclass(frozen=True)
 class Artifact:
-    """Something that a user may receive or that a run left behind.
+    """Something that a user may receive or that a run may leave.
 
     Attributes:
-        build: Make it at `path`; `inputs` is a directory with text.txt, train.txt and dev.txt.
+        build: Create it at `path`; `inputs` is a directory with text.txt, train.txt and dev.txt.
         use: What a user does with it; `out` does not exist yet.
     """
 
@@ -165,7 +165,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_child(function: Callable[..., object], *arguments: object) -> None:
-    """Call a function in a forked child: threads of libraries must not be in this process."""
+    """Call a function in a forked child, so that libraries do not start threads in this process."""
     context = multiprocessing.get_context("fork")
     child = context.Process(target=function, args=arguments)
     child.start()
@@ -174,7 +174,7 @@ def in_child(function: Callable[..., object], *arguments: object) -> None:
 
 
 @pytest.mark.parametrize("name", ARTIFACTS)
-def test_damaged_files_are_read_or_refused(name: str, inputs: Path, tmp_path: Path) -> None:
+def test_damaged_files_are_read_or_rejected(name: str, inputs: Path, tmp_path: Path) -> None:
     artifact = ARTIFACTS[name]
     whole = tmp_path / name
     in_child(artifact.build, inputs, whole)
@@ -203,11 +203,11 @@ def test_damaged_files_are_read_or_refused(name: str, inputs: Path, tmp_path: Pa
             counts[ending] += 1
 
     case()
-    # Some damage is harmless, but if all of it is, nothing was tried.
+    # Some damage is harmless, but if all of it is, the test is ineffective.
     assert counts[sandbox.REFUSED], counts
 
 
-def test_what_is_not_damaged_is_used(inputs: Path, tmp_path: Path) -> None:
+def test_undamaged_files_can_be_used(inputs: Path, tmp_path: Path) -> None:
     for name, artifact in random.Random(SEED).sample(sorted(ARTIFACTS.items()), len(ARTIFACTS)):
         in_child(artifact.build, inputs, tmp_path / name)
         ending, output = sandbox.run(

@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that speaks as much of the hub as fetching a model needs."""
+"""A local HTTP server that implements as much of the hub as downloading a model needs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Files = Mapping[str, bytes]
 
 
 class Hub(ThreadingHTTPServer):
-    """Repositories with commits; `refs` says which commit a branch or a tag is.
+    """Repositories with commits; `refs` maps branches and tags to commits.
 
     Attributes:
-        broken: Files whose bytes the server does not give out: it answers 500.
-        down: It answers everything with 503.
-        requests: What was asked for, method and path.
+        broken: Files whose contents cannot be downloaded: the server answers 500.
+        down: The server answers all requests with 503.
+        requests: The requests it received, method and path.
     """
 
     daemon_threads = True
@@ -42,7 +42,7 @@ class Hub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def push(self, repo: str, files: Files | Path, ref: str = "main") -> str:
-        """Add a commit and let a branch or a tag be it."""
+        """Add a commit and make a branch or a tag point to it."""
         if isinstance(files, Path):
             files = {p.name: p.read_bytes() for p in sorted(files.iterdir()) if p.is_file()}
         digest = hashlib.sha1(repo.encode())
@@ -54,11 +54,11 @@ class Hub(ThreadingHTTPServer):
         return commit
 
     def serve_folder(self, repo: str, folder: Path) -> None:
-        """Let a repository be what lies in a folder when it is asked for."""
+        """Serve the current contents of a directory as a repository."""
         self.live[repo] = folder
 
     def downloads(self) -> list[str]:
-        """The names of the files whose bytes were asked for."""
+        """Return the names of the files that were downloaded."""
         return [r.rpartition("/")[2] for r in self.requests if r.startswith("GET") and "/res" in r]
 
 
@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Do not log requests."""
 
     def _commit(self, repo: str, revision: str) -> tuple[str, Files] | None:
         hub = self.server

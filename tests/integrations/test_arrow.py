@@ -1,4 +1,4 @@
-"""Vectors as Arrow columns: the same memory, and back again."""
+"""Vectors as Arrow columns: shared memory and round trips."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def address(array: np.ndarray) -> int:
 
 
 def addresses(column: Any) -> list[int]:
-    """Where the numbers of a column begin, chunk by chunk."""
+    """Return the addresses of a column's values, chunk by chunk."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     return [address(chunk.flatten().to_numpy(zero_copy_only=True)) for chunk in chunks]
 
@@ -51,7 +51,7 @@ def same(found: list[SentenceVectors], expected: list[SentenceVectors]) -> None:
         np.testing.assert_array_equal(one.layers, other.layers)
 
 
-def test_the_numbers_stay_where_they_are(out: list[SentenceVectors]) -> None:
+def test_values_are_not_copied(out: list[SentenceVectors]) -> None:
     table = to_arrow(out)
     read = [v for v in out if len(v)]
     for j in range(3):
@@ -59,7 +59,7 @@ def test_the_numbers_stay_where_they_are(out: list[SentenceVectors]) -> None:
     assert table.column("layer_2").type == pa.list_(pa.float32(), 32)
 
 
-def test_a_row_is_a_token(out: list[SentenceVectors]) -> None:
+def test_one_row_per_token(out: list[SentenceVectors]) -> None:
     table = to_arrow(out)
     assert table.column("token").to_pylist() == [t for v in out for t in v.tokens]
     assert set(table.column("sentence").to_pylist()) == {0, 2}
@@ -88,14 +88,14 @@ def test_matrix_is_a_view_of_one_chunk(out: list[SentenceVectors]) -> None:
         matrix(pa.array([1.0, 2.0]))
 
 
-def test_there_and_back(out: list[SentenceVectors]) -> None:
+def test_round_trip(out: list[SentenceVectors]) -> None:
     same(from_arrow(to_arrow(out)), out)
     tokenized = elmokit.load(TINY_MODEL).embed([["And", "it"], ["was", "so"]])
     assert to_arrow(tokenized).column("start").null_count == 4
     same(from_arrow(to_arrow(tokenized)), tokenized)
 
 
-def test_columns_cut_out_of_a_larger_table(out: list[SentenceVectors]) -> None:
+def test_columns_of_a_slice_of_a_larger_table(out: list[SentenceVectors]) -> None:
     cut = to_arrow(out).slice(2, 3).combine_chunks()
     np.testing.assert_array_equal(matrix(cut.column("layer_0")), out[0].layers[0, 2:5])
 
@@ -123,7 +123,7 @@ def test_polars_shares_the_memory(out: list[SentenceVectors]) -> None:
     same(from_arrow(frame), out)
 
 
-def test_what_is_not_ours_is_refused(out: list[SentenceVectors]) -> None:
+def test_other_tables_are_rejected(out: list[SentenceVectors]) -> None:
     with pytest.raises(DataError):
         to_arrow([])
     with pytest.raises(DataError, match="no column layer_0"):
@@ -151,7 +151,7 @@ def save_arrow(out: list[SentenceVectors], path: Path, **chosen: Any) -> None:
 
 
 @pytest.mark.parametrize("save", [save_pandas, save_polars, save_arrow])
-def test_a_saved_data_frame_is_a_vector_file(
+def test_saved_data_frame_is_a_vector_file(
     out: list[SentenceVectors], tmp_path: Path, save: Callable[..., None]
 ) -> None:
     save(out, tmp_path / "all.parquet")
@@ -174,7 +174,7 @@ def described(table: Any, *, sentences: int = 3, **values: int) -> Any:
     return table.replace_schema_metadata({"elmokit": json.dumps(description)})
 
 
-def test_other_parquet_files_are_refused(out: list[SentenceVectors], tmp_path: Path) -> None:
+def test_other_parquet_files_are_rejected(out: list[SentenceVectors], tmp_path: Path) -> None:
     table = to_arrow(out)
     path = tmp_path / "x.parquet"
     for wrong in (

@@ -1,6 +1,6 @@
-"""Each example in an environment of its own, which has that extra and no other.
+"""Each example runs in an environment with only the extra that it needs.
 
-Minutes each, since torch is installed anew. `ELMOKIT_PIP_ARGS` gives pip further arguments.
+Takes minutes each, since torch is installed again. `ELMOKIT_PIP_ARGS` adds arguments for pip.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.integrations.hub_server import running
-from tests.integrations.test_examples import PACKAGES, ROOT, examples, promised
+from tests.integrations.test_examples import PACKAGES, ROOT, examples, expected_output
 
-# Which of the other integrations can be imported, and what the rest say.
+# Which of the other integrations can be imported, and the errors of the rest.
 PROGRAM = """
 import importlib
 from elmokit.errors import DependencyError
@@ -30,7 +30,7 @@ for extra in {extras!r}:
         print("there", extra)
 """
 
-# Other integrations whose package an extra brings along.
+# Other integrations whose package is a dependency of an extra.
 BRINGS = {"flair": {"sklearn"}, "sentence-transformers": {"sklearn"}}
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("extra", PACKAGES)
-def test_the_example_runs_with_its_extra_alone(extra: str, wheel: Path, tmp_path: Path) -> None:
+def test_example_runs_with_only_its_extra(extra: str, wheel: Path, tmp_path: Path) -> None:
     environment = tmp_path / "env"
     python = environment / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
@@ -72,8 +72,8 @@ def test_the_example_runs_with_its_extra_alone(extra: str, wheel: Path, tmp_path
             assert done.returncode == 0, done.stderr
             return done.stdout.splitlines()
 
-        assert run(examples()[extra]) == promised(examples()[extra])
-        # `hub` needs its package only to fetch, so it can always be imported.
+        assert run(examples()[extra]) == expected_output(examples()[extra])
+        # `hub` needs its package only for downloads, so it can always be imported.
         others = [other for other in PACKAGES if other != "hub"]
         found = run(PROGRAM.format(extras=others))
     there = {extra} | BRINGS.get(extra, set())

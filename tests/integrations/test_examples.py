@@ -1,4 +1,4 @@
-"""The examples of docs/how-to/integrations.md run, and print what they say."""
+"""The examples of docs/how-to/integrations.md run and print what they announce."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integrations.hub_server import running
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "how-to" / "integrations.md"
 
-# Extra -> the package that it brings, by the name it is imported under.
+# Extra -> import name of the package that it installs.
 PACKAGES = {
     "spacy": "spacy",
     "sklearn": "sklearn",
@@ -28,28 +28,28 @@ PACKAGES = {
 
 
 def examples() -> dict[str, str]:
-    """The programs of the page by the extra they need, in the order of its table."""
+    """Return the programs of the page by the extra they need, in the order of its table."""
     text = PAGE.read_text("utf-8")
     extras = re.findall(r"pip install 'elmokit\[([\w-]+)\]'", text)
     programs = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return dict(zip(extras, programs, strict=True))
 
 
-def promised(program: str) -> list[str]:
-    """What the program says in comments that it prints."""
+def expected_output(program: str) -> list[str]:
+    """Return the output that the program announces in comments."""
     return re.findall(r"^print\(.*\)  # (.+)$", program, re.MULTILINE)
 
 
 def test_every_integration_has_an_example() -> None:
     assert set(examples()) == set(PACKAGES)
     for program in examples().values():
-        assert promised(program)
+        assert expected_output(program)
         assert len(program.splitlines()) <= 14
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("extra", PACKAGES)
-def test_the_example_prints_what_it_says(
+def test_examples_print_the_documented_output(
     extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(PACKAGES[extra], reason=f"the extra `{extra}` is not installed")
@@ -68,4 +68,4 @@ def test_the_example_prints_what_it_says(
         warnings.simplefilter("ignore")
         stack.enter_context(contextlib.redirect_stdout(printed))
         exec(compile(program, f"{PAGE.name}, {extra}", "exec"), {"__name__": "example"})
-    assert printed.getvalue().splitlines() == promised(program)
+    assert printed.getvalue().splitlines() == expected_output(program)

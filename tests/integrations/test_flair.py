@@ -1,4 +1,4 @@
-"""ELMo as flair's token embeddings: vectors, settings, and what a saved model holds."""
+"""ELMo as flair's token embeddings: vectors, settings, and the contents of a saved model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def vectors(embeddings: Any) -> list[np.ndarray[Any, Any]]:
     ("layer", "wanted"),
     [(1, lambda v: v.layers[1]), ("top", lambda v: v.top), ("average", lambda v: v.average)],
 )
-def test_vectors_are_those_of_embed(layer: str | int, wanted: Any) -> None:
+def test_vectors_equal_embed(layer: str | int, wanted: Any) -> None:
     embeddings = ElmoEmbeddings(str(TINY_MODEL), layer=layer)
     assert embeddings.embedding_length == 32
     elmo = elmokit.load(TINY_MODEL, device="cpu")
@@ -48,7 +48,7 @@ def test_several_embeddings_can_be_stacked() -> None:
     assert [found.shape for found in vectors(stacked)] == [(7, 4 * 32), (4, 4 * 32)]
 
 
-def test_saved_embeddings_are_settings_and_a_fingerprint(tmp_path: Path) -> None:
+def test_saved_embeddings_contain_settings_and_a_fingerprint(tmp_path: Path) -> None:
     embeddings = ElmoEmbeddings(str(TINY_MODEL), layer="mix", mix=[0.5, 0.5, 0.0], gamma=2.0)
     stored = embeddings.save_embeddings(use_state_dict=False)
     again = load_embeddings(stored)

@@ -1,4 +1,4 @@
-"""One vector per word, in gensim's form."""
+"""One vector per word, in gensim's format."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def elmo() -> elmokit.ElmoModel:
 
 
 def uses(elmo: elmokit.ElmoModel, word: str) -> np.ndarray:
-    """All vectors of a word in the verses, top layer."""
+    """Return all top-layer vectors of a word in the verses."""
     found = [v.top[k] for v in elmo.embed(VERSES) for k, t in enumerate(v.tokens) if t == word]
     return np.array(found)
 
 
-def test_layer_zero_is_layer_zero(elmo: elmokit.ElmoModel) -> None:
+def test_layer_0_equals_embed(elmo: elmokit.ElmoModel) -> None:
     keyed = layer_zero(elmo, ["light", "night", "light", "Lichtlein"])
     assert keyed.index_to_key == ["light", "night", "Lichtlein"]
     for word in keyed.index_to_key:
@@ -46,14 +46,14 @@ def test_layer_zero_is_layer_zero(elmo: elmokit.ElmoModel) -> None:
     assert keyed.most_similar("light", topn=2)[0][0] in {"night", "Lichtlein"}
 
 
-def test_layer_zero_of_many_words(elmo: elmokit.ElmoModel) -> None:
+def test_layer_0_of_many_words(elmo: elmokit.ElmoModel) -> None:
     words = [f"w{i}" for i in range(5000)]
     keyed = layer_zero(elmo, words)
     assert len(keyed) == 5000
     np.testing.assert_allclose(keyed["w4999"], elmo.embed([["w4999"]])[0].layers[0, 0], atol=1e-6)
 
 
-def test_vectors_are_averaged_over_all_uses(elmo: elmokit.ElmoModel) -> None:
+def test_vectors_are_averaged_over_all_occurrences(elmo: elmokit.ElmoModel) -> None:
     keyed = averaged(elmo, VERSES, min_count=2)
     assert keyed.index_to_key[0] == "light"
     assert "Night" not in keyed
@@ -65,12 +65,12 @@ def test_vectors_are_averaged_over_all_uses(elmo: elmokit.ElmoModel) -> None:
     assert counts == sorted(counts, reverse=True)
 
 
-def test_the_most_frequent_words_are_kept(elmo: elmokit.ElmoModel) -> None:
+def test_most_frequent_words_are_kept(elmo: elmokit.ElmoModel) -> None:
     keyed = averaged(elmo, VERSES, min_count=1, max_words=1)
     assert keyed.index_to_key == ["light"]
 
 
-def test_given_words_need_one_reading(elmo: elmokit.ElmoModel) -> None:
+def test_given_words_need_only_one_pass(elmo: elmokit.ElmoModel) -> None:
     keyed = averaged(elmo, iter(VERSES), words=["good", "light", "sea"], min_count=1)
     assert keyed.index_to_key == ["light", "good"]
     np.testing.assert_allclose(keyed["light"], uses(elmo, "light").mean(axis=0), atol=2e-6)
@@ -89,14 +89,14 @@ def test_files_and_lists_of_tokens_are_read(elmo: elmokit.ElmoModel, tmp_path: P
         np.testing.assert_allclose(found.vectors, expected.vectors, atol=2e-6)
 
 
-def test_layers_are_chosen(elmo: elmokit.ElmoModel) -> None:
+def test_layers_can_be_selected(elmo: elmokit.ElmoModel) -> None:
     keyed = averaged(elmo, VERSES, min_count=1, layer=0)
     np.testing.assert_allclose(keyed["light"], layer_zero(elmo, ["light"])["light"], atol=1e-6)
     assert averaged(elmo, VERSES, min_count=1, layer="concat").vector_size == 96
     assert averaged(elmo, VERSES, min_count=1, layer="mix", mix=[1, 1, 1]).vector_size == 32
 
 
-def test_nothing_to_average_is_said(elmo: elmokit.ElmoModel) -> None:
+def test_empty_text_is_an_error(elmo: elmokit.ElmoModel) -> None:
     with pytest.raises(DataError, match="No word occurs 50 times"):
         averaged(elmo, VERSES, min_count=50)
     with pytest.raises(DataError, match="No word occurs 5 times"):
@@ -109,7 +109,7 @@ def test_nothing_to_average_is_said(elmo: elmokit.ElmoModel) -> None:
         layer_zero(elmo, ["light", 3])  # type: ignore[list-item]
 
 
-def test_static_tables_go_both_ways(tmp_path: Path) -> None:
+def test_static_tables_convert_in_both_directions(tmp_path: Path) -> None:
     path = tmp_path / "glove.txt"
     path.write_text("light 1 0 0.5\nday 0.9 0.1 0.5\nnight -1 0 0.5\nlight 7 7 7\n", "utf-8")
     keyed = to_keyed(read_static(path))
@@ -123,7 +123,7 @@ def test_static_tables_go_both_ways(tmp_path: Path) -> None:
     assert np.shares_memory(table.vectors, keyed.vectors)
 
 
-def test_what_gensim_writes_is_read_by_us(elmo: elmokit.ElmoModel, tmp_path: Path) -> None:
+def test_files_written_by_gensim_can_be_read(elmo: elmokit.ElmoModel, tmp_path: Path) -> None:
     keyed = layer_zero(elmo, ["light", "day"])
     keyed.save_word2vec_format(str(tmp_path / "text.txt"), binary=False)
     np.testing.assert_allclose(

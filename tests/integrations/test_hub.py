@@ -1,4 +1,4 @@
-"""Models on the hub: saved, fetched, kept, and said honestly where there is no hub."""
+"""Models on the hub: saving, downloading, caching, and clear errors without a network."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ SENTENCE = "In the beginning God created the heaven and the earth."
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    """A hub with one model, and an empty cache."""
+    """Run a hub with one model, and use an empty cache."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("no_proxy", "*")  # the hub of these tests is on this machine
+    monkeypatch.setenv("no_proxy", "*")  # the hub of these tests is local
     for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     with running() as hub:
@@ -42,7 +42,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An address where nobody listens."""
+    """Return a URL where no server is listening."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{held.getsockname()[1]}"
@@ -53,7 +53,7 @@ def vectors(name: str) -> np.ndarray:
 
 
 def other_model(folder: Path) -> Path:
-    """A model of the same shape with other weights."""
+    """Create a model of the same shape with other weights."""
     from elmokit.sources import modeldir
 
     parts = modeldir.load(TINY_MODEL)
@@ -63,30 +63,30 @@ def other_model(folder: Path) -> Path:
     return folder
 
 
-# ------------------------------------------------------------------------------------- names
+# -------------------------------------------------------------------------------------------- names
 
 
-def test_names_are_read() -> None:
+def test_names_are_parsed() -> None:
     assert parse("hf://mary/tiny") == ("mary/tiny", "main")
     assert parse("HF://mary/tiny@v1.0/") == ("mary/tiny", "v1.0")
 
 
 @pytest.mark.parametrize("name", ["hf://", "hf://tiny", "hf://a/b/c", "hf://a/b@", "hf://a/../b@c"])
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_invalid_names_are_rejected(name: str) -> None:
     with pytest.raises(WeightsError, match="expected hf://user/model"):
         elmokit.load(name)
 
 
-# ---------------------------------------------------------------------------------- fetching
+# -------------------------------------------------------------------------------------- downloading
 
 
-def test_a_model_of_the_hub_is_the_model(hub: Hub) -> None:
+def test_downloaded_model_gives_the_same_vectors(hub: Hub) -> None:
     elmo = elmokit.load(NAME)
     assert elmo.source == NAME
     np.testing.assert_array_equal(elmo.embed(SENTENCE).layers, vectors(str(TINY_MODEL)))
 
 
-def test_it_is_fetched_once(hub: Hub) -> None:
+def test_model_is_downloaded_once(hub: Hub) -> None:
     vectors(NAME)
     assert sorted(hub.downloads()) == sorted(p.name for p in TINY_MODEL.iterdir())
     hub.requests.clear()
@@ -94,7 +94,7 @@ def test_it_is_fetched_once(hub: Hub) -> None:
     assert hub.downloads() == []
 
 
-def test_all_parts_of_a_model_come(hub: Hub, tmp_path: Path) -> None:
+def test_all_parts_of_a_model_are_downloaded(hub: Hub, tmp_path: Path) -> None:
     from elmokit.sources import modeldir
     from tests.sources.models import make_parts, same_bits
 
@@ -110,7 +110,7 @@ def test_all_parts_of_a_model_come(hub: Hub, tmp_path: Path) -> None:
     assert elmo.vocabulary.words == parts.vocabulary.words
 
 
-def test_a_changed_revision_is_fetched_and_the_old_one_stays(hub: Hub, tmp_path: Path) -> None:
+def test_changed_revision_is_downloaded_and_the_old_one_is_kept(hub: Hub, tmp_path: Path) -> None:
     first = hub.refs["mary/tiny", "main"]
     before = vectors(NAME)
     hub.refs["mary/tiny", "v1"] = first
@@ -121,19 +121,19 @@ def test_a_changed_revision_is_fetched_and_the_old_one_stays(hub: Hub, tmp_path:
     np.testing.assert_array_equal(vectors(f"{NAME}@v1"), before)
 
 
-def test_what_is_not_there_is_said(hub: Hub) -> None:
+def test_missing_models_and_revisions_are_reported(hub: Hub) -> None:
     with pytest.raises(DownloadError, match=r"hf://mary/huge .*Repository Not Found"):
         elmokit.load("hf://mary/huge")
     with pytest.raises(DownloadError, match=r"@v7 .*Revision Not Found"):
         elmokit.load(f"{NAME}@v7")
 
 
-def test_weights_from_elsewhere_are_refused(hub: Hub) -> None:
+def test_weights_of_other_repositories_are_rejected(hub: Hub) -> None:
     with pytest.raises(WeightsError):
         elmokit.load(NAME, weights="weights.hdf5")
 
 
-def test_pickles_and_code_are_never_fetched(hub: Hub) -> None:
+def test_pickles_and_code_are_never_downloaded(hub: Hub) -> None:
     files = {p.name: p.read_bytes() for p in TINY_MODEL.iterdir()}
     evil = {
         "pytorch_model.bin": b"\x80\x02",
@@ -148,7 +148,7 @@ def test_pickles_and_code_are_never_fetched(hub: Hub) -> None:
         elmokit.load("hf://mary/pickled")
 
 
-def test_the_weights_of_another_library_are_not_fetched(hub: Hub) -> None:
+def test_weights_of_another_library_are_not_downloaded(hub: Hub) -> None:
     config = json.dumps({"model_type": "bert"}).encode()
     hub.push("mary/bert", {"config.json": config, "model.safetensors": b"large"})
     with pytest.raises(ConfigError):
@@ -156,7 +156,7 @@ def test_the_weights_of_another_library_are_not_fetched(hub: Hub) -> None:
     assert hub.downloads() == ["config.json"]
 
 
-def test_an_old_model_in_hdf5_is_read_from_the_hub(hub: Hub, tmp_path: Path) -> None:
+def test_hdf5_model_can_be_loaded_from_the_hub(hub: Hub, tmp_path: Path) -> None:
     from elmokit.convert import bilm_hdf5
     from elmokit.sources import modeldir
 
@@ -169,7 +169,7 @@ def test_an_old_model_in_hdf5_is_read_from_the_hub(hub: Hub, tmp_path: Path) -> 
 # ----------------------------------------------------------------------------------- offline
 
 
-def test_without_a_network_the_kept_copy_is_taken_and_that_is_said(
+def test_cached_copy_is_used_with_a_warning_without_a_network(
     hub: Hub, nowhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = hub.refs["mary/tiny", "main"]
@@ -179,14 +179,14 @@ def test_without_a_network_the_kept_copy_is_taken_and_that_is_said(
         np.testing.assert_array_equal(vectors(NAME), before)
 
 
-def test_a_hub_that_answers_503_is_no_hub(hub: Hub) -> None:
+def test_hub_that_answers_503_counts_as_offline(hub: Hub) -> None:
     before = vectors(NAME)
     hub.down = True
     with pytest.warns(ElmoWarning, match="503"):
         np.testing.assert_array_equal(vectors(NAME), before)
 
 
-def test_without_a_network_and_without_a_copy_that_is_said(
+def test_error_without_a_network_and_without_a_cached_copy(
     hub: Hub, nowhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", nowhere)
@@ -196,7 +196,7 @@ def test_without_a_network_and_without_a_copy_that_is_said(
         elmokit.load(NAME)
 
 
-def test_offline_by_wish_asks_nobody(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_mode_sends_no_requests(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     before = vectors(NAME)
     hub.requests.clear()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -206,7 +206,7 @@ def test_offline_by_wish_asks_nobody(hub: Hub, monkeypatch: pytest.MonkeyPatch) 
     assert hub.requests == []
 
 
-def test_a_copy_that_is_not_whole_is_not_taken(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_copy_is_not_used(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = hub.refs["mary/tiny", "main"]
     hub.broken = {"model.safetensors"}
     monkeypatch.setattr("time.sleep", lambda seconds: None)
@@ -219,7 +219,7 @@ def test_a_copy_that_is_not_whole_is_not_taken(hub: Hub, monkeypatch: pytest.Mon
         elmokit.load(f"{NAME}@{commit}")
 
 
-def test_an_interrupted_update_leaves_the_old_copy(
+def test_interrupted_update_keeps_the_old_copy(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before = vectors(NAME)
@@ -235,13 +235,13 @@ def test_an_interrupted_update_leaves_the_old_copy(
 # ------------------------------------------------------------------------------------ saving
 
 
-def test_what_is_saved_can_be_pushed_and_loaded(hub: Hub, tmp_path: Path) -> None:
+def test_saved_model_can_be_pushed_and_loaded(hub: Hub, tmp_path: Path) -> None:
     folder = save_pretrained(TINY_MODEL, tmp_path / "mine", license="CC BY-SA 4.0", language="de")
     hub.push("mary/mine", folder)
     np.testing.assert_array_equal(vectors("hf://mary/mine"), vectors(str(TINY_MODEL)))
 
 
-def test_the_card_has_a_header_that_the_hub_understands(tmp_path: Path) -> None:
+def test_model_card_has_a_valid_header_for_the_hub(tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(TINY_MODEL, source, ignore=shutil.ignore_patterns("README.md"))
     elmo = elmokit.load(source)
@@ -258,7 +258,7 @@ def test_the_card_has_a_header_that_the_hub_understands(tmp_path: Path) -> None:
     assert 'elmokit.load("hf://user/model")' in card.text
 
 
-def test_what_the_model_tells_is_the_default(tmp_path: Path) -> None:
+def test_header_defaults_come_from_the_model(tmp_path: Path) -> None:
     folder = save_pretrained("english", tmp_path / "english", storage="int8")
     card = package.ModelCard((folder / "README.md").read_text("utf-8"))
     assert card.data.to_dict()["license"] == "cc-by-sa-4.0"
@@ -266,7 +266,7 @@ def test_what_the_model_tells_is_the_default(tmp_path: Path) -> None:
     assert card.text.lstrip().startswith("# english")
 
 
-def test_a_header_that_is_there_stays(tmp_path: Path) -> None:
+def test_existing_header_is_kept(tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(TINY_MODEL, source)
     (source / "README.md").write_text("---\nlicense: mit\n---\n# mine\n", "utf-8")
@@ -274,14 +274,14 @@ def test_a_header_that_is_there_stays(tmp_path: Path) -> None:
     assert (folder / "README.md").read_text("utf-8") == "---\nlicense: mit\n---\n# mine\n"
 
 
-def test_a_loaded_model_keeps_its_card(tmp_path: Path) -> None:
+def test_loaded_model_keeps_its_card(tmp_path: Path) -> None:
     folder = save_pretrained(elmokit.load(TINY_MODEL), tmp_path / "mine")
     card = (folder / "README.md").read_text("utf-8")
     assert card.endswith((TINY_MODEL / "README.md").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("bad", [{"license": ""}, {"language": 7}, {"language": [""]}])
-def test_bad_headers_are_refused(tmp_path: Path, bad: dict[str, object]) -> None:
+def test_invalid_headers_are_rejected(tmp_path: Path, bad: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         save_pretrained(TINY_MODEL, tmp_path / "mine", **bad)  # type: ignore[arg-type]
     assert not (tmp_path / "mine").exists()

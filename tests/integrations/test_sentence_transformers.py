@@ -1,4 +1,4 @@
-"""ELMo as the first module of a SentenceTransformer: vectors, training, and all of it on disk."""
+"""ELMo as the first module of a SentenceTransformer: vectors, training and saving."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_vectors_are_the_mean_of_the_tokens() -> None:
 
 
 @pytest.mark.parametrize("finetune", [False, True])
-def test_the_head_and_the_mix_are_trained(finetune: bool) -> None:
+def test_head_and_mix_are_trained(finetune: bool) -> None:
     model = pipeline(finetune=finetune).train()
     features = model[0].preprocess(TEXTS[:2])
     model(features)["sentence_embedding"].square().sum().backward()
@@ -59,7 +59,7 @@ def test_the_head_and_the_mix_are_trained(finetune: bool) -> None:
     assert any(p.grad is not None for p in model[0].elmo.bilm.parameters()) == finetune
 
 
-def test_what_is_saved_gives_the_same_vectors(tmp_path: Path) -> None:
+def test_saved_model_gives_the_same_vectors(tmp_path: Path) -> None:
     model = pipeline(max_seq_length=7, finetune=True)
     with torch.no_grad():
         model[0].elmo.mixes[0].w.copy_(torch.tensor([1.0, -1.0, 0.5]))

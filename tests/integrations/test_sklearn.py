@@ -1,7 +1,7 @@
-"""The step of scikit-learn: in pipelines, searches and pickles.
+"""The scikit-learn transformer: in pipelines, searches and pickles.
 
-Of scikit-learn's own checks those run that give the estimator no table of numbers: the package
-itself leaves out all of them for estimators of strings, so each is called by name here.
+scikit-learn itself skips all of its checks for estimators of strings, so those that do not pass a
+numeric table to the estimator are called by name here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIGHT = ["Let there be light.", "And there was light. It was good!", "The light 
 SEA = ["The waters were under the firmament.", "He called it Seas.", "Let the waters bring forth."]
 TEXTS, LABELS = LIGHT + SEA, [1, 1, 1, 0, 0, 0]
 
-# What needs no data. The others, all of `_yield_all_checks`, fit on random numbers.
+# Checks without data. All others, in `_yield_all_checks`, fit on random numbers.
 CHECKS = [
     "check_estimator_cloneable",
     "check_estimator_tags_renamed",
@@ -57,10 +57,10 @@ def test_checks_of_scikit_learn(name: str) -> None:
     getattr(estimator_checks, name)("ElmoVectorizer", ElmoVectorizer(MODEL))
 
 
-# What the checks with data would say, with strings.
+# The checks with data, reimplemented with strings.
 
 
-def test_fit_returns_itself_and_leaves_the_settings_alone() -> None:
+def test_fit_returns_self_and_does_not_change_settings() -> None:
     step = ElmoVectorizer(MODEL, layer="mix", mix=[0.2, 0.3, 0.5])
     before = step.get_params()
     assert step.fit(TEXTS, LABELS) is step
@@ -68,7 +68,7 @@ def test_fit_returns_itself_and_leaves_the_settings_alone() -> None:
     assert set(vars(step)) - set(before) == {"fingerprint_", "n_features_out_"}
 
 
-def test_fitting_twice_and_any_order_give_the_same() -> None:
+def test_refitting_and_order_do_not_matter() -> None:
     step = ElmoVectorizer(MODEL).fit(TEXTS)
     first = step.transform(TEXTS)
     np.testing.assert_array_equal(step.fit(TEXTS).transform(TEXTS), first)
@@ -78,7 +78,7 @@ def test_fitting_twice_and_any_order_give_the_same() -> None:
     np.testing.assert_allclose(one_by_one, first, atol=2e-6)
 
 
-def test_fit_may_be_left_out() -> None:
+def test_fit_is_optional() -> None:
     step = ElmoVectorizer(MODEL)
     np.testing.assert_array_equal(
         step.transform(TEXTS), ElmoVectorizer(MODEL).fit(TEXTS).transform(TEXTS)
@@ -100,7 +100,7 @@ def test_tokens_are_pooled_over_the_sentences_of_a_text(
     assert found.dtype == np.float32
 
 
-def test_lists_of_tokens_are_taken_as_they_are(elmo: elmokit.ElmoModel) -> None:
+def test_lists_of_tokens_are_not_tokenized(elmo: elmokit.ElmoModel) -> None:
     tokens = ["And", "it", "was", "so.", "Amen"]
     found = ElmoVectorizer(MODEL).transform([tokens, tuple(tokens)])
     expected = elmo.embed([tokens])[0].average.mean(axis=0)
@@ -111,7 +111,7 @@ def test_lists_of_tokens_are_taken_as_they_are(elmo: elmokit.ElmoModel) -> None:
     ("layer", "mix", "size"),
     [("average", None, 32), (0, None, 32), ("mix", [0, 0, 2], 32), ("concat", None, 96)],
 )
-def test_layers_are_chosen(
+def test_layers_can_be_selected(
     elmo: elmokit.ElmoModel, layer: str | int, mix: list[float] | None, size: int
 ) -> None:
     step = ElmoVectorizer(MODEL, layer=layer, mix=mix).fit(TEXTS)
@@ -123,7 +123,7 @@ def test_layers_are_chosen(
     assert step.get_feature_names_out()[-1] == f"elmovectorizer{size - 1}"
 
 
-def test_a_text_without_tokens_is_zero() -> None:
+def test_text_without_tokens_is_a_zero_vector() -> None:
     found = ElmoVectorizer(MODEL).transform(["", "light", " \n", []])
     assert found.shape == (4, 32)
     assert found.any(axis=1).tolist() == [False, True, False, False]
@@ -133,7 +133,7 @@ def test_a_text_without_tokens_is_zero() -> None:
 @pytest.mark.parametrize(
     "texts", ["light", 7, [1.5], [None], [["a", 1]], [b"light"], np.array([["a"], ["b"]])]
 )
-def test_what_is_no_text_is_refused(texts: object) -> None:
+def test_non_text_input_is_rejected(texts: object) -> None:
     with pytest.raises(DataError, match=r"[Tt]ext"):
         ElmoVectorizer(MODEL).transform(texts)  # type: ignore[arg-type]
 
@@ -142,28 +142,28 @@ def test_what_is_no_text_is_refused(texts: object) -> None:
     "settings",
     [{"pooling": "last"}, {"layer": 3}, {"layer": "mix"}, {"mix": [1, 0, 0]}, {"precision": "x"}],
 )
-def test_wrong_settings_are_refused_by_fit(settings: dict[str, object]) -> None:
+def test_invalid_settings_are_rejected_by_fit(settings: dict[str, object]) -> None:
     step = ElmoVectorizer(MODEL, **settings)  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
         step.fit(TEXTS)
 
 
-def test_a_loaded_model_is_refused_because_it_would_be_copied(elmo: elmokit.ElmoModel) -> None:
+def test_loaded_model_is_rejected_because_it_would_be_copied(elmo: elmokit.ElmoModel) -> None:
     with pytest.raises(ConfigError, match=r"name or path of a model.*elmo\.source"):
         ElmoVectorizer(elmo).fit(TEXTS)  # type: ignore[arg-type]
 
 
-# --------------------------------------------------------------------- where it is a part
+# -------------------------------------------------------------------------------------- composition
 
 
-def test_it_is_a_step_of_a_pipeline() -> None:
+def test_pipeline_step() -> None:
     pipeline = make_pipeline(ElmoVectorizer(MODEL), LogisticRegression(C=1e4, max_iter=1000))
     assert pipeline.fit(TEXTS, LABELS).score(TEXTS, LABELS) == 1
     names = pipeline[:-1].get_feature_names_out()
     assert list(names) == [f"elmovectorizer{i}" for i in range(32)]
 
 
-def test_it_reads_a_column() -> None:
+def test_column_transformer() -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"text": TEXTS, "length": [len(text) for text in TEXTS]})
     columns = ColumnTransformer(
@@ -180,9 +180,9 @@ def test_it_reads_a_column() -> None:
         wrong.fit_transform(table)
 
 
-# Each of two processes imports torch and loads the model: half a minute on a busy machine.
+# Two processes import torch and load the model: half a minute on a busy machine.
 @pytest.mark.parametrize("n_jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_its_settings_can_be_searched(n_jobs: int) -> None:
+def test_grid_search_over_its_settings(n_jobs: int) -> None:
     pipeline = Pipeline([("elmo", ElmoVectorizer(MODEL)), ("classify", LogisticRegression())])
     grid = {"elmo__layer": [0, "top"], "elmo__pooling": ["mean", "max"]}
     search = GridSearchCV(pipeline, grid, cv=3, n_jobs=n_jobs, error_score="raise")
@@ -196,7 +196,7 @@ def test_threads_take_turns_with_a_model() -> None:
 
     from elmokit.integrations import named
 
-    named._load.cache_clear()  # so that all words are new to the model, and are met by all threads
+    named._load.cache_clear()  # so that all words are new to the model, and are used by all threads
     texts = [[f"w{i} w{i + part} w{i * part}" for i in range(300)] for part in range(12)]
     step = ElmoVectorizer(MODEL)
     found = Parallel(n_jobs=4, backend="threading")(
@@ -206,7 +206,7 @@ def test_threads_take_turns_with_a_model() -> None:
         np.testing.assert_allclose(vectors, step.transform(part), atol=2e-6)
 
 
-def test_a_search_loads_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grid_search_loads_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from elmokit.integrations import named
 
     named._load.cache_clear()
@@ -221,7 +221,7 @@ def test_a_search_loads_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
 # ----------------------------------------------------------------------------------- pickles
 
 
-def test_pickles_hold_the_name_and_no_weights() -> None:
+def test_pickles_contain_the_model_name_and_no_weights() -> None:
     step = ElmoVectorizer(MODEL, layer="top").fit(TEXTS)
     expected = step.transform(TEXTS)
     data = pickle.dumps(step)
@@ -229,7 +229,7 @@ def test_pickles_hold_the_name_and_no_weights() -> None:
     np.testing.assert_array_equal(pickle.loads(data).transform(TEXTS), expected)
 
 
-def test_another_model_under_the_old_name_is_refused(tmp_path: Path) -> None:
+def test_another_model_with_the_same_name_is_rejected(tmp_path: Path) -> None:
     from elmokit.sources import modeldir
 
     parts = modeldir.load(TINY_MODEL)

@@ -1,4 +1,4 @@
-"""The pipe of spaCy: aligned with its tokens, batched, and stored with the pipeline."""
+"""The spaCy component: aligned with its tokens, batched, and stored with the pipeline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spacy.tokens import Doc, DocBin  # noqa: E402
 from elmokit.integrations.spacy import attach  # noqa: E402
 
 MODEL = str(TINY_MODEL)
-# Two sentences, with spaces that are tokens of their own before, between and after words.
+# Two sentences, with whitespace tokens before, between and after words.
 TEXT = "  Let there be  light: and there was light.\n\nAnd God saw the light, that it was good. "
 
 
@@ -42,7 +42,7 @@ def words(doc: Doc) -> list[str]:
     return [token.text for token in doc if not token.is_space]
 
 
-def test_spacy_finds_the_pipe_without_an_import_of_ours() -> None:
+def test_spacy_finds_the_component_without_importing_elmokit() -> None:
     from importlib.metadata import entry_points
 
     (entry,) = entry_points(group="spacy_factories", name="elmokit")
@@ -52,7 +52,7 @@ def test_spacy_finds_the_pipe_without_an_import_of_ours() -> None:
 # --------------------------------------------------------------------------------- alignment
 
 
-def test_every_token_of_spacy_has_its_vector(elmo: elmokit.ElmoModel) -> None:
+def test_every_spacy_token_has_its_vector(elmo: elmokit.ElmoModel) -> None:
     doc = pipeline()(TEXT)
     first, second = (
         [t.text for t in doc if not t.is_space and (t.idx < TEXT.index("And")) == before]
@@ -64,14 +64,14 @@ def test_every_token_of_spacy_has_its_vector(elmo: elmokit.ElmoModel) -> None:
     np.testing.assert_allclose(doc.tensor[read], expected.mean(axis=0), atol=2e-6)
 
 
-def test_the_vectors_know_their_place_in_the_text() -> None:
+def test_vectors_have_their_positions_in_the_text() -> None:
     doc = pipeline()(TEXT)
     found = doc._.elmo
     assert [TEXT[start:end] for start, end in found.offsets] == found.tokens
     assert found.tokens == [token.text for token in doc]
 
 
-def test_whitespace_is_not_read() -> None:
+def test_whitespace_tokens_are_not_embedded() -> None:
     doc = pipeline()(TEXT)
     spaces = [token.i for token in doc if token.is_space]
     assert len(spaces) == 3
@@ -81,7 +81,7 @@ def test_whitespace_is_not_read() -> None:
     np.testing.assert_allclose(doc.vector, squeezed.vector, atol=2e-6)
 
 
-def test_the_sentences_of_the_doc_count_where_it_has_some(elmo: elmokit.ElmoModel) -> None:
+def test_sentence_boundaries_of_the_doc_are_used_if_set(elmo: elmokit.ElmoModel) -> None:
     nlp = spacy.blank("en")
     doc = Doc(nlp.vocab, words=["And", "it", "was", "so"], sent_starts=[True, False, True, False])
     pipe = pipeline().get_pipe("elmokit")
@@ -112,7 +112,7 @@ def test_tokens_spans_and_docs_have_vectors() -> None:
     assert doc[1:3].has_vector
 
 
-def test_a_word_in_two_places_is_not_one_vector() -> None:
+def test_word_has_different_vectors_in_different_contexts() -> None:
     doc = pipeline(layer="top")("Let there be light: and there was light.")
     first, second = (token for token in doc if token.text == "light")
     a, b = first.vector, second.vector
@@ -133,7 +133,7 @@ def test_a_word_in_two_places_is_not_one_vector() -> None:
         ({"layer": "mix", "mix": [0.2, 0.3, 0.7]}, (0.2, 0.3, 0.7)),
     ],
 )
-def test_layers_are_chosen(config: dict[str, object], weights: tuple[float, ...]) -> None:
+def test_layers_can_be_selected(config: dict[str, object], weights: tuple[float, ...]) -> None:
     doc = pipeline(**config)("And there was light.")
     np.testing.assert_allclose(doc.tensor, doc._.elmo.mix(weights), atol=1e-6)
     np.testing.assert_allclose(doc[0].vector, doc.tensor[0], atol=1e-6)
@@ -142,24 +142,24 @@ def test_layers_are_chosen(config: dict[str, object], weights: tuple[float, ...]
 @pytest.mark.parametrize(
     "config", [{"layer": "7"}, {"layer": "mix"}, {"mix": [1, 0, 0]}, {"layer": "all"}]
 )
-def test_wrong_layers_are_refused(config: dict[str, object]) -> None:
+def test_invalid_layers_are_rejected(config: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         pipeline(**config)("light")
 
 
 @pytest.mark.parametrize("config", [{"precision": "quick"}, {"batch_tokens": 0}])
-def test_wrong_settings_are_refused_at_once(config: dict[str, object]) -> None:
+def test_invalid_settings_are_rejected_immediately(config: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         pipeline(**config)
 
 
-def test_a_component_that_takes_the_tensor_does_not_change_the_vectors() -> None:
+def test_component_that_sets_doc_tensor_does_not_change_the_vectors() -> None:
     doc = pipeline(layer="top")("And there was light.")
     doc.tensor = np.zeros((5, 3), np.float32)
     np.testing.assert_array_equal(doc[3].vector, doc._.elmo.top[3])
 
 
-def test_what_is_cut_out_keeps_its_vectors() -> None:
+def test_extracted_docs_keep_their_vectors() -> None:
     doc = pipeline()("And God said, Let there be light.")
     np.testing.assert_allclose(doc[1:3].as_doc()[1].vector, doc[2].vector, atol=1e-6)
     with doc.retokenize() as retokenizer:
@@ -171,7 +171,7 @@ def test_what_is_cut_out_keeps_its_vectors() -> None:
 # ----------------------------------------------------------------------------------- batches
 
 
-def test_docs_are_read_together_and_give_the_same(elmo: elmokit.ElmoModel) -> None:
+def test_batched_docs_give_the_same_vectors(elmo: elmokit.ElmoModel) -> None:
     texts = [TEXT, "", "light", "And the evening and the morning were the first day."] * 5
     nlp = pipeline()
     docs = list(nlp.pipe(texts, batch_size=7))
@@ -180,7 +180,7 @@ def test_docs_are_read_together_and_give_the_same(elmo: elmokit.ElmoModel) -> No
         np.testing.assert_allclose(doc.tensor, nlp(text).tensor, atol=2e-6)
 
 
-def test_a_stream_is_not_held() -> None:
+def test_stream_is_processed_lazily() -> None:
     given = 0
 
     def endless() -> object:
@@ -195,13 +195,14 @@ def test_a_stream_is_not_held() -> None:
     assert given <= 8 + 4
 
 
-def test_two_processes_after_one_text_was_read_here() -> None:
+def test_two_processes_after_using_the_model_in_the_parent() -> None:
     nlp = pipeline(model="english")
     texts = ["And there was light.", TEXT]
-    torch.set_num_threads(2)  # the threads that forked processes would wait for
+    torch.set_num_threads(2)  # creates the threads that forked processes would wait for
     nlp(TEXT)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # spaCy says that hooks stay behind, which `attach` is for
+        # SpaCy warns that hooks are not serialized, for which there is `attach`.
+        warnings.simplefilter("ignore")
         docs = list(nlp.pipe(texts, n_process=2, batch_size=1))
     torch.set_num_threads(1)
     for doc, text in zip(docs, texts, strict=True):
@@ -210,10 +211,10 @@ def test_two_processes_after_one_text_was_read_here() -> None:
         np.testing.assert_allclose(attach(doc)[1:3].vector, expected[1:3].vector, atol=2e-6)
 
 
-# ------------------------------------------------------------------------------- serializing
+# ------------------------------------------------------------------------------------ serialization
 
 
-def test_a_pipeline_on_disk_holds_the_name_and_no_weights(tmp_path: Path) -> None:
+def test_pipeline_on_disk_contains_the_model_name_and_no_weights(tmp_path: Path) -> None:
     nlp = pipeline(layer="mix", mix=[0.2, 0.3, 0.5])
     nlp.to_disk(tmp_path / "nlp")
     size = sum(p.stat().st_size for p in (tmp_path / "nlp" / "elmokit").rglob("*") if p.is_file())
@@ -222,7 +223,7 @@ def test_a_pipeline_on_disk_holds_the_name_and_no_weights(tmp_path: Path) -> Non
     np.testing.assert_array_equal(again(TEXT).tensor, nlp(TEXT).tensor)
 
 
-def test_a_pipeline_in_bytes_brings_its_settings() -> None:
+def test_pipeline_as_bytes_contains_its_settings() -> None:
     nlp = pipeline(layer="top")
     fresh = spacy.blank("en")
     fresh.add_pipe("elmokit")
@@ -230,7 +231,7 @@ def test_a_pipeline_in_bytes_brings_its_settings() -> None:
     np.testing.assert_array_equal(fresh(TEXT).tensor, nlp(TEXT).tensor)
 
 
-def test_another_model_under_the_old_name_is_refused(tmp_path: Path) -> None:
+def test_another_model_with_the_same_name_is_rejected(tmp_path: Path) -> None:
     pipeline().to_disk(tmp_path / "nlp")
     place = tmp_path / "nlp" / "elmokit" / "elmokit.json"
     stored = json.loads(place.read_text("utf-8"))
@@ -243,7 +244,7 @@ def test_another_model_under_the_old_name_is_refused(tmp_path: Path) -> None:
         spacy.load(tmp_path / "nlp")
 
 
-def test_the_model_may_lie_elsewhere_now(tmp_path: Path) -> None:
+def test_path_of_the_model_can_be_changed(tmp_path: Path) -> None:
     nlp = pipeline()
     nlp.to_disk(tmp_path / "nlp")
     (tmp_path / "moved").symlink_to(TINY_MODEL)
@@ -253,7 +254,7 @@ def test_the_model_may_lie_elsewhere_now(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again(TEXT).tensor, nlp(TEXT).tensor)
 
 
-def test_docs_keep_their_vectors_in_bytes_in_a_docbin_and_in_a_pickle() -> None:
+def test_docs_keep_their_vectors_as_bytes_in_a_docbin_and_in_a_pickle() -> None:
     nlp = pipeline(layer="top")
     doc = nlp(TEXT)
     with warnings.catch_warnings():
@@ -265,7 +266,7 @@ def test_docs_keep_their_vectors_in_bytes_in_a_docbin_and_in_a_pickle() -> None:
         np.testing.assert_array_equal(attach(again)[3].vector, doc[3].vector)
 
 
-def test_a_doc_without_vectors() -> None:
+def test_doc_without_vectors() -> None:
     doc = spacy.blank("en")("light")
     assert doc._.elmo is None
     with pytest.raises(DataError):

@@ -1,6 +1,6 @@
-"""ELMoForManyLangs in numpy, one token and one number at a time.
+"""ELMoForManyLangs in NumPy, one token at a time.
 
-Written from the description of that system; the tensors are read by their original names.
+Written from the description of that system; tensors are read by their original names.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def read_layer(
 def reference(
     tokens: list[str], shape: dict[str, Any], seed: int = 0, states: dict[str, list] | None = None
 ) -> np.ndarray:
-    """All layers of a sentence in float64, without <bos> and <eos>, shape (L + 1, T, 2D)."""
+    """Return all layers of a sentence in float64, without <bos> and <eos>, shape (L + 1, T, 2D)."""
     tensors = make(shape, seed)
     w = {name: t.double().numpy() for part in tensors for name, t in part.items()}
     lstm = shape["encoder"]

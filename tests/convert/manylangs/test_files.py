@@ -1,4 +1,4 @@
-"""Models of ELMoForManyLangs: pickles that are refused, shapes and tensors that do not fit."""
+"""ELMoForManyLangs models: malicious pickles, mismatched shapes and tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.convert.manylangs.tiny import SENTENCES, shape_with, write
 
 
 class Evil:
-    """A pickle that would make a file when it is opened."""
+    """A pickle that would create a file when it is loaded."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -33,7 +33,7 @@ class Evil:
 
 @pytest.mark.parametrize("name", ["token_embedder.pkl", "encoder.pkl"])
 @pytest.mark.parametrize("kind", ["zip", "stream", "bare", "among tensors"])
-def test_a_malicious_pickle_is_refused_and_does_nothing(
+def test_malicious_pickle_is_rejected_without_executing_it(
     name: str, kind: str, tmp_path: Path
 ) -> None:
     folder, mark = write(tmp_path / "m"), tmp_path / "harmed"
@@ -47,12 +47,12 @@ def test_a_malicious_pickle_is_refused_and_does_nothing(
     with pytest.raises(WeightsError, match=rf"{name} was rejected: .*can execute arbitrary code"):
         elmokit.load(folder)
     assert not mark.exists()
-    if kind != "bare":  # and it was a real danger
+    if kind != "bare":  # verify that it is really malicious
         torch.load(folder / name, weights_only=False)
         assert mark.exists()
 
 
-def test_a_refusal_does_not_advise_to_run_the_file(tmp_path: Path) -> None:
+def test_error_does_not_suggest_loading_the_file_unsafely(tmp_path: Path) -> None:
     torch.save({"x": Evil(tmp_path / "harmed")}, tmp_path / "x.pkl")
     with pytest.raises(WeightsError, match=r"refers to posix\.system") as told:
         read_state_dict(tmp_path / "x.pkl")
@@ -60,7 +60,7 @@ def test_a_refusal_does_not_advise_to_run_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("old", [True, False])
-def test_every_cut_of_a_pickle_is_an_error(old: bool, tmp_path: Path) -> None:
+def test_truncated_pickles_are_errors(old: bool, tmp_path: Path) -> None:
     path = tmp_path / "x.pkl"
     torch.save({"a": torch.ones(3, 4)}, path, _use_new_zipfile_serialization=not old)
     raw = path.read_bytes()
@@ -81,14 +81,14 @@ def test_every_cut_of_a_pickle_is_an_error(old: bool, tmp_path: Path) -> None:
         ({"a": torch.ones(3, device="meta")}, "'a' .* is not supported"),
     ],
 )
-def test_what_is_no_state_dict_is_told(held: Any, said: str, tmp_path: Path) -> None:
+def test_files_that_are_not_state_dicts_are_rejected(held: Any, said: str, tmp_path: Path) -> None:
     torch.save(held, tmp_path / "x.pkl")
     with pytest.raises(WeightsError, match=said):
         read_state_dict(tmp_path / "x.pkl")
 
 
-def test_weights_saved_on_a_gpu_are_read_without_one(tmp_path: Path) -> None:
-    """As the published ones were: the stream names the device of each storage."""
+def test_weights_saved_on_a_gpu_can_be_read_without_one(tmp_path: Path) -> None:
+    """As in the published models, where the stream names the device of each storage."""
     path = tmp_path / "x.pkl"
     torch.save({"a": torch.arange(5.0)}, path, _use_new_zipfile_serialization=False)
     raw = path.read_bytes()
@@ -98,10 +98,10 @@ def test_weights_saved_on_a_gpu_are_read_without_one(tmp_path: Path) -> None:
     assert np.array_equal(read_state_dict(path)["a"], np.arange(5.0))
 
 
-# ------------------------------------------------------------------------------- shapes and files
+# --------------------------------------------------------------------------------- shapes and files
 
 
-def test_without_the_file_of_its_shape_the_tensors_tell(tmp_path: Path) -> None:
+def test_shape_is_inferred_from_tensors_without_its_file(tmp_path: Path) -> None:
     published = shape_with(cell_clip=3, proj_clip=3, max_characters_per_token=50)
     folder = write(tmp_path / "m", published, config_path="/home/somebody/cnn_50.json")
     (folder / "cnn_tiny.json").unlink()
@@ -114,7 +114,7 @@ def test_without_the_file_of_its_shape_the_tensors_tell(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["cnn_tiny.json", "configs/cnn_tiny.json"])
-def test_the_file_of_the_shape_is_found(place: str, tmp_path: Path) -> None:
+def test_shape_file_is_found(place: str, tmp_path: Path) -> None:
     folder = write(tmp_path / "m", config_path="/home/somebody/cnn_tiny.json")
     (folder / "configs").mkdir()
     shutil.move(folder / "cnn_tiny.json", folder / place)
@@ -134,7 +134,7 @@ def test_the_file_of_the_shape_is_found(place: str, tmp_path: Path) -> None:
         ({"cell_clip": "three"}, ConfigError, r"lstm\.cell_clip: 'three'"),
     ],
 )
-def test_a_shape_that_does_not_fit_is_told(
+def test_mismatched_shape_is_rejected(
     change: dict[str, Any], error: type[ElmoError], said: str, tmp_path: Path
 ) -> None:
     folder = write(tmp_path / "m")
@@ -143,7 +143,7 @@ def test_a_shape_that_does_not_fit_is_told(
         load_parts(folder)
 
 
-def test_a_key_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_missing_key_is_reported(tmp_path: Path) -> None:
     folder = write(tmp_path / "m")
     shape = shape_with()
     shape["encoder"]["cel_clip"] = shape["encoder"].pop("cell_clip")
@@ -168,7 +168,7 @@ def test_a_key_that_is_missing_is_told(tmp_path: Path) -> None:
         ("token_embedder", "convolutions.1.bias", torch.ones(3), r"convolutions\.1\.bias.*\[4\]"),
     ],
 )
-def test_tensors_that_do_not_fit_are_named(
+def test_mismatched_tensors_are_named(
     name: str, tensor: str, value: torch.Tensor | None, said: str, tmp_path: Path
 ) -> None:
     folder = write(tmp_path / "m")
@@ -182,14 +182,14 @@ def test_tensors_that_do_not_fit_are_named(
         load_parts(folder)
 
 
-def test_other_words_are_not_taken(tmp_path: Path) -> None:
+def test_separate_vocabulary_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("a\n")
     with pytest.raises(WeightsError, match="its own lexicon"):
         load_parts(write(tmp_path / "m"), vocab=tmp_path / "vocab.txt")
 
 
 @pytest.mark.parametrize("relative", [True, False])
-def test_config_path_does_not_lead_out_of_the_folder(relative: bool, tmp_path: Path) -> None:
+def test_config_path_cannot_point_outside_the_directory(relative: bool, tmp_path: Path) -> None:
     outside = tmp_path / "other.json"
     path = "../other.json" if relative else str(outside)
     folder = write(tmp_path / "m", config_path=path)

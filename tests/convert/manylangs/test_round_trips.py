@@ -1,4 +1,4 @@
-"""Models of ELMoForManyLangs in our own folder, and by the commands."""
+"""ELMoForManyLangs models in elmokit's format, and with the commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.sources.models import same_bits
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_a_converted_model_says_the_same(kind: str, tmp_path: Path) -> None:
+def test_converted_model_gives_the_same_vectors(kind: str, tmp_path: Path) -> None:
     folder = write(tmp_path / "m", SHAPES[kind])
     result = run(app, ["convert", str(folder), str(tmp_path / "ours")])
     assert result.exit_code == 0, result.output
@@ -35,7 +35,7 @@ def test_a_converted_model_says_the_same(kind: str, tmp_path: Path) -> None:
     assert fingerprint(one) == fingerprint(two)
 
 
-def test_a_zip_is_read_as_the_folder_is(tmp_path: Path) -> None:
+def test_zip_archive_is_read_like_the_directory(tmp_path: Path) -> None:
     folder = write(tmp_path / "m", config_path="/users4/x/cnn_tiny.json")
     with zipfile.ZipFile(tmp_path / "144.zip", "w") as archive:
         for path in folder.iterdir():
@@ -43,7 +43,7 @@ def test_a_zip_is_read_as_the_folder_is(tmp_path: Path) -> None:
     assert same_bits(load_parts(tmp_path / "144.zip").bilm, load_parts(folder).bilm)
 
 
-def test_hdf5_has_no_place_for_it(tmp_path: Path) -> None:
+def test_conversion_to_hdf5_is_not_supported(tmp_path: Path) -> None:
     folder = write(tmp_path / "m")
     result = run(app, ["convert", str(folder), str(tmp_path / "out"), "--to", "hdf5"])
     assert result.exit_code == 1
@@ -51,7 +51,7 @@ def test_hdf5_has_no_place_for_it(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_info_tells_of_the_lexicon(tmp_path: Path) -> None:
+def test_info_describes_the_lexicon(tmp_path: Path) -> None:
     folder = write(tmp_path / "m")
     told = run(app, ["info", str(folder)]).stdout
     assert "a lexicon: 9 words (4 dimensions) and 21 Unicode characters (5 dimensions)" in told
@@ -63,7 +63,7 @@ def test_info_tells_of_the_lexicon(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The warm state is the mean over only")
-def test_a_text_is_embedded_and_a_state_warmed_by_the_commands(tmp_path: Path) -> None:
+def test_embed_and_warm_commands(tmp_path: Path) -> None:
     folder, text = write(tmp_path / "m"), tmp_path / "text.txt"
     text.write_text("".join(" ".join(s) + "\n" for s in SENTENCES[:3]) * 3)
     out = tmp_path / "v.npz"
@@ -78,14 +78,14 @@ def test_a_text_is_embedded_and_a_state_warmed_by_the_commands(tmp_path: Path) -
     assert elmokit.load(tmp_path / "ours").embed(SENTENCES[:1], state="warm")
 
 
-def test_another_lexicon_is_another_model(tmp_path: Path) -> None:
+def test_another_lexicon_changes_the_fingerprint(tmp_path: Path) -> None:
     one = elmokit.load(write(tmp_path / "m"))
     text = (tmp_path / "m" / "word.dic").read_text("utf-8").replace("god\t", "dog\t")
     (tmp_path / "m" / "word.dic").write_text(text, "utf-8")
     assert fingerprint(one) != fingerprint(elmokit.load(tmp_path / "m"))
 
 
-def test_it_is_read_and_not_trained(tmp_path: Path) -> None:
+def test_model_can_be_used_but_not_trained(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         start_from(load_parts(write(tmp_path / "m")), None)  # type: ignore[arg-type]
 
@@ -99,7 +99,7 @@ def test_it_is_read_and_not_trained(tmp_path: Path) -> None:
         ({"characters": [*CHARACTERS, "ж"]}, "22 characters, expected 21"),
     ],
 )
-def test_a_damaged_lexicon_of_ours_is_told(
+def test_damaged_lexicon_of_a_model_directory_is_rejected(
     change: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     run(app, ["convert", str(write(tmp_path / "m")), str(tmp_path / "ours")])

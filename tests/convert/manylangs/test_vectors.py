@@ -1,4 +1,4 @@
-"""Models of ELMoForManyLangs: the vectors are those of the reference."""
+"""ELMoForManyLangs models: vectors compared with the reference implementation."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from tests.convert.manylangs.tiny import (
 @pytest.mark.parametrize("old", [True, False], ids=["stream", "zip"])
 @pytest.mark.parametrize("kind", SHAPES)
 @pytest.mark.filterwarnings("ignore:Truncated . token")
-def test_vectors_are_those_of_the_reference(kind: str, old: bool, tmp_path: Path) -> None:
+def test_vectors_equal_the_reference(kind: str, old: bool, tmp_path: Path) -> None:
     elmo = elmokit.load(write(tmp_path / "xx.model", SHAPES[kind], old=old))
     for out, tokens in zip(elmo.embed(SENTENCES), SENTENCES, strict=True):
         expected = reference(tokens, SHAPES[kind])
         assert out.layers.shape == expected.shape
         assert np.abs(out.layers - expected).max() < 1e-6
-        # output_layer -1 of the original is the mean of the layers, -2 all of them.
+        # output_layer -1 of the original is the mean of the layers, -2 means all of them.
         assert np.abs(out.average - expected.mean(axis=0)).max() < 1e-6
     assert elmo.embed([[]])[0].layers.shape == (elmo.config.n_layers, 0, 12)
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_in_float64_they_agree_to_nine_digits(kind: str, tmp_path: Path) -> None:
+def test_float64_agrees_to_nine_digits(kind: str, tmp_path: Path) -> None:
     bilm = load_parts(write(tmp_path / "m", SHAPES[kind])).bilm.double()
     encoder = bilm.encoder
     assert isinstance(encoder, elmo_for_many_langs.LexiconEncoder)
@@ -53,8 +53,8 @@ def test_in_float64_they_agree_to_nine_digits(kind: str, tmp_path: Path) -> None
         assert np.abs(layers[:, row, 1 : 1 + len(tokens)] - expected).max() < 1e-9
 
 
-def test_the_reference_uses_every_clip_and_special() -> None:
-    """What the tests above could not see would not be tested."""
+def test_reference_uses_all_clips_and_specials() -> None:
+    """Check that the tests above cover all of them."""
     loose = reference(SENTENCES[1], shape_with(cell_clip=0))
     looser = reference(SENTENCES[1], shape_with(proj_clip=0))
     expected = reference(SENTENCES[1], SHAPE)
@@ -62,7 +62,7 @@ def test_the_reference_uses_every_clip_and_special() -> None:
     assert np.abs(looser - expected).max() > 1e-3
 
 
-def test_a_forget_bias_of_any_size_stays_within_float32(tmp_path: Path) -> None:
+def test_forget_bias_of_any_size_stays_within_float32(tmp_path: Path) -> None:
     folder = write(tmp_path / "m")
     state = torch.load(folder / "encoder.pkl", weights_only=True)
     for name in state:
@@ -73,7 +73,7 @@ def test_a_forget_bias_of_any_size_stays_within_float32(tmp_path: Path) -> None:
     assert (bias[20:30] + 1 - torch.linspace(-3.3, 4.4, 10)).abs().max() < 3e-7
 
 
-def test_the_state_is_carried_if_asked(tmp_path: Path) -> None:
+def test_state_is_carried_on_request(tmp_path: Path) -> None:
     elmo = elmokit.load(write(tmp_path / "m"))
     states: dict[str, list] = {}
     sentences = [SENTENCES[0][:1], SENTENCES[1], SENTENCES[2]]
@@ -84,21 +84,21 @@ def test_the_state_is_carried_if_asked(tmp_path: Path) -> None:
     assert np.abs(alone - expected).max() > 1e-3
 
 
-def test_long_tokens_are_cut_and_told_of(tmp_path: Path) -> None:
+def test_long_tokens_are_truncated_and_reported(tmp_path: Path) -> None:
     elmo = elmokit.load(write(tmp_path / "m"))
     with pytest.warns(ElmoWarning, match="Truncated 1 token to 9 characters"):
         long = elmo.embed([["beginnings"]])[0].layers
     assert np.array_equal(long, elmo.embed([["beginning"]])[0].layers)
 
 
-def test_case_matters_and_what_is_unknown_is_unknown(tmp_path: Path) -> None:
+def test_case_matters_and_unknown_words_and_characters_are_mapped(tmp_path: Path) -> None:
     elmo = elmokit.load(write(tmp_path / "m"))
     the, capital, other = (elmo.embed([[t]])[0].layers for t in ("the", "The", "Zhe"))
     assert not np.allclose(the, capital)
     assert np.array_equal(capital, other)  # T and Z are both <oov>, and neither word is known
 
 
-def test_the_task_layer_reads_tokens(tmp_path: Path) -> None:
+def test_elmo_module_accepts_tokens(tmp_path: Path) -> None:
     elmo = elmokit.load(write(tmp_path / "m"))
     layer = elmokit.Elmo(elmo.bilm, s=[0.0, 0.0, 1.0]).eval()
     sentences = [SENTENCES[0], SENTENCES[2]]
@@ -108,10 +108,10 @@ def test_the_task_layer_reads_tokens(tmp_path: Path) -> None:
     assert not found[1, 1:].any()
 
 
-# ------------------------------------------------------------------------------------ the lexicon
+# -------------------------------------------------------------------------------------- the lexicon
 
 
-def test_the_marks_are_swapped_as_in_the_original() -> None:
+def test_word_boundary_markers_are_swapped_as_in_the_original() -> None:
     lexicon = Lexicon(WORDS, CHARACTERS, MAX)
     mark_before, mark_after = (CHARACTERS.index(mark) + 1 for mark in ("<eow>", "<bow>"))
     row = lexicon.spell(["the"])[0].tolist()
@@ -123,7 +123,7 @@ def test_the_marks_are_swapped_as_in_the_original() -> None:
     assert np.array_equal(lexicon.spell(["</S>"]), lexicon.spell(["<eos>"]))
 
 
-def test_a_blank_entry_is_the_ideographic_space(tmp_path: Path) -> None:
+def test_blank_entry_is_the_ideographic_space(tmp_path: Path) -> None:
     folder = write(tmp_path / "m")
     text = (folder / "char.dic").read_text("utf-8").replace("書\t", "\u3000\t")
     (folder / "char.dic").write_text(text, "utf-8")
@@ -145,7 +145,7 @@ def test_a_blank_entry_is_the_ideographic_space(tmp_path: Path) -> None:
         ("word.dic", ("<oov>\t", "oov\t"), "words does not contain <oov>"),
     ],
 )
-def test_a_damaged_lexicon_is_told(
+def test_damaged_lexicon_is_rejected(
     name: str, change: tuple[str, str], said: str, tmp_path: Path
 ) -> None:
     folder = write(tmp_path / "m")
@@ -156,7 +156,7 @@ def test_a_damaged_lexicon_is_told(
         load_parts(folder)
 
 
-def test_a_missing_lexicon_and_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_missing_lexicon_and_invalid_encoding_are_rejected(tmp_path: Path) -> None:
     folder = write(tmp_path / "m")
     (folder / "char.dic").write_bytes(b"\xff\t0\n")
     with pytest.raises(WeightsError, match=r"char\.dic is not valid UTF-8 at byte 0"):

@@ -1,4 +1,4 @@
-"""Tiny models of ELMoForManyLangs, as torch saves them."""
+"""Tiny ELMoForManyLangs models, saved by torch like the published ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def shape_with(**changes: Any) -> dict[str, Any]:
-    """The shape with some values of its two sections changed."""
+    """Return the shape with some values of its two sections changed."""
     shape = json.loads(json.dumps(SHAPE))
     for key, value in changes.items():
         for section in ("encoder", "token_embedder"):
@@ -56,7 +56,7 @@ def shape_with(**changes: Any) -> dict[str, Any]:
 
 
 def make(shape: dict[str, Any], seed: int = 0) -> tuple[Tensors, Tensors]:
-    """Random weights under the original names: token embedder and encoder."""
+    """Create random weights under the original names: token embedder and encoder."""
     rng = torch.Generator().manual_seed(seed)
     cnn, lstm = shape["token_embedder"], shape["encoder"]
     d, h = lstm["projection_dim"], lstm["dim"]
@@ -88,7 +88,8 @@ def make(shape: dict[str, Any], seed: int = 0) -> tuple[Tensors, Tensors]:
             encoder[name + "input_linearity.weight"] = normal(4 * h, d)
             encoder[name + "state_linearity.weight"] = normal(4 * h, d)
             bias = normal(4 * h)
-            bias[h : 2 * h] = torch.rand(h, generator=rng) * 1.5 + 0.5  # where less 1 is exact
+            # Where subtracting 1 is exact.
+            bias[h : 2 * h] = torch.rand(h, generator=rng) * 1.5 + 0.5
             encoder[name + "state_linearity.bias"] = bias
             encoder[name + "state_projection.weight"] = normal(d, h)
     return embedder, encoder
@@ -102,7 +103,7 @@ def write(
     seed: int = 0,
     config_path: str = "cnn_tiny.json",
 ) -> Path:
-    """Write a folder as ELMoForManyLangs has it, by torch.save."""
+    """Write a directory like those of ELMoForManyLangs with torch.save."""
     folder.mkdir(exist_ok=True)
     for name, tensors in zip(("token_embedder", "encoder"), make(shape, seed), strict=True):
         torch.save(tensors, folder / f"{name}.pkl", _use_new_zipfile_serialization=not old)
@@ -110,7 +111,7 @@ def write(
     (folder / "config.json").write_text(json.dumps({"seed": 1, "config_path": config_path}))
     for name, entries in (("char.dic", CHARACTERS), ("word.dic", WORDS)):
         lines = [f"{entry}\t{place}\n" for place, entry in enumerate(entries)]
-        (folder / name).write_text("".join(reversed(lines)), "utf-8")  # the order does not count
+        (folder / name).write_text("".join(reversed(lines)), "utf-8")  # the order does not matter
     return folder
 
 
