@@ -130,7 +130,7 @@ class LstmConfig(Settings):
     @model_validator(mode="after")
     def _check_projection(self) -> Self:
         if self.projection_dim > self.dim:
-            # bilm-tf would omit the projection, so that layer 0 would be wider than the others.
+            # bilm-tf would omit the projection, so layer 0 would be wider than the others.
             raise invalid("projection_dim", self.projection_dim, f"at most dim ({self.dim})")
         return self
 

@@ -26,17 +26,17 @@ def chips(
     shades: Sequence[float],
     titles: Sequence[str],
     *,
-    most: int = 60,
+    limit: int = 60,
 ) -> str:
     """Return words in a row, each with a background shade from 0 to 1 and a tooltip."""
     spans = [
         f'<span title="{escape(title)}" style="display:inline-block;margin:2px;padding:1px 6px;'
         f"border-radius:5px;border:1px solid rgba({_SHADE},.35);"
         f'background:rgba({_SHADE},{min(max(shade, 0.0), 1.0) * 0.55:.2f})">{escape(word)}</span>'
-        for word, shade, title in zip(words[:most], shades, titles, strict=False)
+        for word, shade, title in zip(words[:limit], shades, titles, strict=False)
     ]
-    if len(words) > most:
-        spans.append(f"<span>… {len(words) - most:,} more</span>")
+    if len(words) > limit:
+        spans.append(f"<span>… {len(words) - limit:,} more</span>")
     return f'<div style="line-height:1.9">{"".join(spans)}</div>'
 
 

@@ -16,7 +16,7 @@ from elmokit.cli.main import app
 from elmokit.convert.tf_bundle import read_index
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
-from elmokit.data.prepare import given_vocabulary, prepare
+from elmokit.data.prepare import prepare, read_vocabulary
 from elmokit.sources import modeldir
 from elmokit.sources.resolve import load_parts
 from elmokit.train.finetune import finetune_config, start_from
@@ -95,7 +95,7 @@ def verse(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     folder = tmp_path_factory.mktemp("verse")
     (folder / "verse.txt").write_text(" ".join(VERSE) + "\n")
     settings = PrepareSettings(max_characters=14, tokenized=True)
-    vocabulary = given_vocabulary(FOLDER / "vocab.txt")
+    vocabulary = read_vocabulary(FOLDER / "vocab.txt")
     prepare([folder / "verse.txt"], folder / "data", settings, workers=1, vocabulary=vocabulary)
     return Corpus.open(folder / "data")
 

@@ -14,7 +14,7 @@ from elmokit.cli.prepare import prepare as command
 from elmokit.data import counting
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
-from elmokit.data.prepare import given_vocabulary, prepare
+from elmokit.data.prepare import prepare, read_vocabulary
 from elmokit.errors import ConfigError, DataError
 from elmokit.model.chars import char_ids_table
 from elmokit.text.vocab import SPECIALS, Vocabulary
@@ -128,6 +128,6 @@ def test_command_accepts_a_file_or_a_directory(text: Path, tmp_path: Path) -> No
     assert len(Corpus.open(tmp_path / "c").vocabulary) == 150_000
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"vocab\.txt does not exist"):
-        given_vocabulary(tmp_path / "empty")
+        read_vocabulary(tmp_path / "empty")
     with pytest.raises(DataError):
-        given_vocabulary(tmp_path / "missing.txt")
+        read_vocabulary(tmp_path / "missing.txt")

@@ -21,7 +21,7 @@ from elmokit.data.corpus import Corpus
 from elmokit.data.counting import CountedBlock, count_block
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import Summary, prepare
-from elmokit.data.reading import Reading
+from elmokit.data.reading import LineSplitter
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
 from elmokit.model.chars import char_ids_table, is_truncated
 from elmokit.text.vocab import SPECIALS
@@ -75,7 +75,7 @@ def test_every_word_is_stored_in_its_position(
 @pytest.mark.parametrize("mode", ["one_sentence_per_line", "tokenized"])
 def test_settings_control_how_text_is_read(text: Path, tmp_path: Path, mode: str) -> None:
     corpus = corpus_of([text], tmp_path / "data", **{mode: True})
-    assert stored_documents(corpus) == documents_of([text], Reading(**{mode: True}))
+    assert stored_documents(corpus) == documents_of([text], LineSplitter(**{mode: True}))
 
 
 def test_words_are_sorted_by_count_and_then_alphabetically(text: Path, tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def _empty(folder: Path) -> Path:
     ("make", "message"),
     [
         (_cut_gzip, r"cut\.gz is truncated"),
-        (_empty, r"No words in .*empty\.txt"),
+        (_empty, r"no words in .*empty\.txt"),
         (lambda folder: folder / "lost.txt", "lost.txt does not exist"),
     ],
 )
@@ -274,11 +274,11 @@ def test_full_disk_or_interrupt_keeps_the_old_corpus(
     before = files_in(tmp_path / "data")
     calls = Counter[str]()
 
-    def fail_later(text: bytes, reading: Reading) -> CountedBlock:
+    def fail_later(text: bytes, splitter: LineSplitter) -> CountedBlock:
         calls["block"] += 1
         if calls["block"] == 3:
             raise error
-        return count_block(text, reading)
+        return count_block(text, splitter)
 
     monkeypatch.setattr("elmokit.data.counting.count_block", fail_later)
     expected = OutputError if isinstance(error, OSError) else KeyboardInterrupt

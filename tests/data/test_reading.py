@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.data.reading import Reading, check_files, plain_size, read_blocks, read_sentences
+from elmokit.data.reading import LineSplitter, check_files, plain_size, read_blocks, read_sentences
 from elmokit.errors import DataError
 from tests.data.texts import SMALL, documents_of
 
@@ -30,13 +30,13 @@ def test_lines_are_paragraphs_and_empty_lines_separate_documents(small: Path) ->
 
 
 def test_lines_can_be_sentences(small: Path) -> None:
-    documents = documents_of([small], Reading(one_sentence_per_line=True))
+    documents = documents_of([small], LineSplitter(one_sentence_per_line=True))
     assert [len(document) for document in documents] == [1, 2]
     assert documents[0][0][-5:] == ["He", "liked", "the", "book", "!"]
 
 
 def test_tokenized_text_is_split_at_whitespace_only(small: Path) -> None:
-    documents = documents_of([small], Reading(tokenized=True))
+    documents = documents_of([small], LineSplitter(tokenized=True))
     assert documents[0] == ["Mr. Smith read the book. He liked the book!".split()]
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from elmokit.data.corpus import Corpus
-from elmokit.data.reading import Reading, read_sentences
+from elmokit.data.reading import LineSplitter, read_sentences
 
 Document = list[list[str]]
 
@@ -42,10 +42,10 @@ def random_text(n_documents: int, seed: int = 0) -> str:
     return ("\n" * rng.randint(2, 4)).join(documents) + "\n"
 
 
-def documents_of(files: Sequence[Path], reading: Reading | None = None) -> list[Document]:
+def documents_of(files: Sequence[Path], splitter: LineSplitter | None = None) -> list[Document]:
     """Read documents with a simple implementation."""
     documents: dict[int, Document] = {}
-    for sentence in read_sentences(files, reading):
+    for sentence in read_sentences(files, splitter):
         documents.setdefault(sentence.document, []).append(sentence.words)
     return list(documents.values())
 

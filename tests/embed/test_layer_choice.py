@@ -92,5 +92,5 @@ def test_several_choices_give_one_vector_each_without_duplicates() -> None:
     assert labels([0, "mix", "concat"], mix=[1, 1, 1]) == ["layer 0", "mix", "concat"]
     own = LayerChoice.parse("mix", 3, [0, 1, 0])
     assert labels([own, "average"]) == ["mix", "average"]
-    with pytest.raises(ConfigError, match="Invalid layer \[\]"):
+    with pytest.raises(ConfigError, match=r"Invalid layer \[\]"):
         labels([])

@@ -67,7 +67,7 @@ def test_result_does_not_depend_on_what_was_cut_before(sentences: list[str]) -> 
 
 
 def test_memory_of_chunks_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_REMEMBERED", 100)
+    monkeypatch.setattr(module, "_MAX_CACHED_CHUNKS", 100)
     module._INNER.clear()
     expected = [word for number in range(1000) for word in (f"w{number}", ",")]
     assert words(" ".join(f"w{number}," for number in range(1001)))[: len(expected)] == expected

@@ -14,7 +14,7 @@ import torch
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
-from elmokit.data.prepare import given_vocabulary, prepare
+from elmokit.data.prepare import prepare, read_vocabulary
 from elmokit.model.engine import PlainEngine
 from elmokit.model.scoring import Scorer
 from elmokit.sources import modeldir
@@ -30,7 +30,7 @@ ROWS, STEPS = 2, 10
 
 def test_the_toy_of_bilm_tf_is_learned_as_in_its_own_test(shared: Path, tmp_path: Path) -> None:
     toy = shared / "fixtures/allenai-bilm-tf/fixtures/train"
-    vocabulary = given_vocabulary(toy / "vocab.txt")
+    vocabulary = read_vocabulary(toy / "vocab.txt")
     settings = PrepareSettings(tokenized=True)
     prepare([toy / "data.txt"], tmp_path / "data", settings, workers=1, vocabulary=vocabulary)
     corpus = Corpus.open(tmp_path / "data")

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from elmokit.cli.main import app
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
-from elmokit.data.prepare import given_vocabulary, prepare
+from elmokit.data.prepare import prepare, read_vocabulary
 from elmokit.errors import ConfigError
 from elmokit.settings import with_settings
 from elmokit.sources import hdf5dir, modeldir
@@ -76,7 +76,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def with_its_words(trained: Path, text: Path) -> Corpus:
     """The other text, prepared with the model's vocabulary."""
     data, settings = text.parent / "same", PrepareSettings(valid=0.2)
-    prepare([text], data, settings, workers=1, vocabulary=given_vocabulary(trained))
+    prepare([text], data, settings, workers=1, vocabulary=read_vocabulary(trained))
     return Corpus.open(data)
 
 

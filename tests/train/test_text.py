@@ -10,7 +10,7 @@ import torch
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import prepare
-from elmokit.data.reading import Reading, Sentence, read_sentences
+from elmokit.data.reading import LineSplitter, Sentence, read_sentences
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.model.bilm import BiLM
 from elmokit.model.engine import PlainEngine
@@ -55,7 +55,7 @@ def model(prepared: tuple[Corpus, Path]) -> tuple[BiLM, LMHead, LstmState]:
 
 
 def sentences(path: Path) -> list[Sentence]:
-    return list(read_sentences([path], Reading(tokenized=True)))
+    return list(read_sentences([path], LineSplitter(tokenized=True)))
 
 
 def assert_same(found: Perplexity, expected: Perplexity) -> None:

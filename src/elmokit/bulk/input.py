@@ -8,7 +8,7 @@ and sentence numbers agree. With `split`, each line is a paragraph that is split
 empty lines only separate paragraphs.
 
 A chunk is a sequence of lines with about a given number of bytes, possibly from several documents.
-Its boundaries depend only on the text, so that any process can compute it. With `split`, long lines
+Its boundaries depend only on the text, so any process can compute it. With `split`, long lines
 are divided between sentences, so that memory does not grow with the line.
 """
 

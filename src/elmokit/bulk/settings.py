@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from elmokit.bulk.formats.layout import Layout, NumberType
+from elmokit.bulk.formats.layout import DataType, Layout
 from elmokit.config import BiLMConfig
 from elmokit.embed.embedder import StatePolicy
 from elmokit.embed.layer_choice import check_layer, check_mix
@@ -38,7 +38,7 @@ class EmbedSettings(Settings):
     layer: Annotated[str, BeforeValidator(lambda layer: check_layer(layer))] = "all"
     mix: tuple[float, ...] | None = None
     gamma: float = 1.0
-    dtype: NumberType = "float32"
+    dtype: DataType = "float32"
     state: StatePolicy = "reset"
     rows: Size = 1
     tokenized: bool = False

@@ -39,7 +39,7 @@ def perplexity(
             or zero at the beginning of a document. reset: zero. warm: the state stored with the
             model. all: each of these in turn.
     """
-    from elmokit.data.reading import Reading, check_files, read_sentences
+    from elmokit.data.reading import LineSplitter, check_files, read_sentences
     from elmokit.embed.model import load
     from elmokit.embed.scoring import language_model
     from elmokit.progress import Progress
@@ -54,13 +54,13 @@ def perplexity(
         results = _evaluate_prepared(elmo, files[0], states)
     else:
         skipped: list[str] = []
-        reading = Reading(one_sentence_per_line, tokenized)
+        splitter = LineSplitter(one_sentence_per_line, tokenized)
         with token_bar(shown=not quiet) as bar:
             results = evaluate_text(
                 elmo.bilm,
                 elmo.scorer(),
                 language_model(elmo)[1],
-                read_sentences(files, reading, skip_bad=skip_bad, on_bad=skipped.append),
+                read_sentences(files, splitter, skip_bad=skip_bad, on_bad=skipped.append),
                 states=states,
                 warm=elmo.warm,
                 on_progress=lambda targets: bar(Progress(targets, 0, None)),

@@ -111,7 +111,7 @@ def prepare(
 
 
 def _read_vocabulary(vocab: Path) -> Vocabulary:
-    from elmokit.data.prepare import given_vocabulary
+    from elmokit.data.prepare import read_vocabulary
     from elmokit.sources.resolve import named_models  # imports torch
 
-    return given_vocabulary(named_models().get(str(vocab), vocab))
+    return read_vocabulary(named_models().get(str(vocab), vocab))

@@ -39,7 +39,7 @@ def warm(
         files: Use in-domain text, preferably the training text.
         output: Output model directory. Default: MODEL, if it is a model directory.
     """
-    from elmokit.data.reading import Reading, check_files, read_sentences
+    from elmokit.data.reading import LineSplitter, check_files, read_sentences
     from elmokit.device import choose_device
     from elmokit.errors import DataError, warn
     from elmokit.progress import Progress
@@ -57,12 +57,12 @@ def warm(
         )
     parts = load_parts(model, weights)
     skipped: list[str] = []
-    reading = Reading(one_sentence_per_line, tokenized)
+    splitter = LineSplitter(one_sentence_per_line, tokenized)
     with token_bar(shown=not quiet) as bar:
         result = warm_state_of_text(
             parts.bilm.to(choose_device(device)),
             parts.vocabulary,
-            read_sentences(files, reading, skip_bad=skip_bad, on_bad=skipped.append),
+            read_sentences(files, splitter, skip_bad=skip_bad, on_bad=skipped.append),
             progress=lambda _, done, total: bar(Progress(done, done, total)),
         )
     if not result.sentences:

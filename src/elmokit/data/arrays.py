@@ -1,7 +1,7 @@
 """Arrays in files: written with plain writes, read through memory maps.
 
 If the disk is full, writing through a memory map crashes the process, and numpy's own writer raises
-an error that does not name the reason.
+an error that does not state the reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def save_rows(
     dtype: np.dtype[np.generic],
     parts: Iterable[NDArray[np.generic]],
 ) -> None:
-    """Write a .npy file of which only a part is in memory at a time."""
+    """Write a .npy file in parts, with only one part in memory at a time."""
     with path.open("wb") as file:
         header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
@@ -65,7 +65,7 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(values, np.memmap) and path.stat().st_size > values.offset + values.nbytes:
             raise ValueError("it contains more than one array")  # reading it could take hours
-    except Exception as error:  # numpy also passes on errors of Python's tokenizer
+    except Exception as error:  # numpy does not catch errors of Python's tokenizer
         raise _unreadable(path, error) from None
     if isinstance(values, np.ndarray) and (values.dtype, values.shape) == (np.dtype(dtype), shape):
         return values

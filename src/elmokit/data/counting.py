@@ -1,6 +1,6 @@
 """The first pass over a corpus: tokenize and count words, block by block.
 
-Each block numbers its words independently, so that blocks can be processed in parallel. All text is
+Each block assigns its own ids to words, so blocks can be processed in parallel. All text is
 written to one file with the provisional ids of `TypeCounter`, because the final ids are known only
 when everything is counted.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.data.layout import END_ID, ID_TYPE, N_SPECIALS, RESERVED, UNKNOWN_ID
-from elmokit.data.reading import Reading, read_blocks
+from elmokit.data.reading import LineSplitter, read_blocks
 from elmokit.errors import DataError
 from elmokit.parallel import parallel_map
 from elmokit.progress import Progress
@@ -33,11 +33,11 @@ IdArray = NDArray[np.uint32]
 
 #: About half a second of work.
 BLOCK_CHARACTERS = 1 << 21
-_CHUNK = 1 << 22  # ids that are in memory at a time
+_CHUNK = 1 << 22  # ids to load at a time
 _ID_BYTES = np.dtype(ID_TYPE).itemsize
 
 
-class Numbers(dict[str, int]):
+class WordIds(dict[str, int]):
     """Ids of words, assigned in order of first occurrence.
 
     Args:
@@ -65,8 +65,8 @@ class CountedBlock(NamedTuple):
     Attributes:
         words: The words in order of the block's own ids, which start at 3, one per line.
         ids: The ids of all sentences, each followed by that of `</S>`.
-        starts: Where documents start in it.
-        n_bytes: The length of its text.
+        starts: The index of the first id of each document.
+        n_bytes: The length of the text.
     """
 
     words: bytes
@@ -75,16 +75,16 @@ class CountedBlock(NamedTuple):
     n_bytes: int
 
 
-def count_block(text: bytes, reading: Reading) -> CountedBlock:
+def count_block(text: bytes, splitter: LineSplitter) -> CountedBlock:
     """Tokenize a block of text (see `read_blocks`)."""
-    numbers = Numbers(dict.fromkeys(RESERVED, UNKNOWN_ID))
+    numbers = WordIds(dict.fromkeys(RESERVED, UNKNOWN_ID))
     ids = array("I")
     starts = []
     for line in text.decode().split("\n"):
         if not line:
             starts.append(len(ids))
             continue
-        for sentence in reading.sentences(line):
+        for sentence in splitter.sentences(line):
             # dict.__getitem__ calls __missing__ for new words, so this loop runs in C.
             ids.extend(map(numbers.__getitem__, sentence))
             ids.append(END_ID)
@@ -120,12 +120,12 @@ class TypeCounter:
     """All words of a corpus, with provisional ids in order of first occurrence, and counts.
 
     Args:
-        given: Words of a given vocabulary, without the special symbols; their ids are final.
+        vocabulary: Words of a given vocabulary, without the special symbols; their ids are final.
     """
 
-    def __init__(self, given: Iterable[str] = ()) -> None:
-        self._numbers = Numbers({word: number for number, word in enumerate(SPECIALS)})
-        for word in given:
+    def __init__(self, vocabulary: Iterable[str] = ()) -> None:
+        self._numbers = WordIds({word: number for number, word in enumerate(SPECIALS)})
+        for word in vocabulary:
             _ = self._numbers[word]  # a lookup assigns the next id to a new word
         self._n_given = len(self._numbers)
         self._counts = np.zeros(max(1 << 16, len(self)), np.int64)
@@ -169,8 +169,8 @@ class TypeCounter:
         by_word = sorted(range(first, len(words)), key=words.__getitem__)
         order = np.array([*range(first), *by_word])
         # Stable, so that words with equal counts stay sorted by word.
-        falling = np.argsort(-counts[order[first:]], kind="stable")
-        order[first:] = order[first:][falling]
+        by_count = np.argsort(-counts[order[first:]], kind="stable")
+        order[first:] = order[first:][by_count]
         ranks = np.empty(len(words), np.uint32)
         ranks[order] = np.arange(len(words), dtype=np.uint32)
         return RankedTypes([words[number] for number in order.tolist()], counts[order], ranks)
@@ -182,7 +182,7 @@ class CountedText:
 
     Args:
         path: The file for the provisional ids.
-        reading: How text is split into words.
+        splitter: Splits lines into sentences and words.
         skip_bad: Skip and count lines that are not UTF-8.
         total_bytes: The size of all text, if known.
         on_progress: Called after each block.
@@ -196,7 +196,7 @@ class CountedText:
     """
 
     path: Path
-    reading: Reading
+    splitter: LineSplitter
     skip_bad: bool
     total_bytes: int | None
     on_progress: OnProgress | None
@@ -225,7 +225,7 @@ class CountedText:
         blocks = read_blocks(
             files, BLOCK_CHARACTERS, skip_bad=self.skip_bad, on_bad=self._count_bad
         )
-        count = partial(count_block, reading=self.reading)
+        count = partial(count_block, splitter=self.splitter)
         with self.path.open("ab") as file:
             for block in parallel_map(count, blocks, n_workers):
                 words = block.words.decode().split("\n") if block.words else []
@@ -239,7 +239,7 @@ class CountedText:
         if self._n_ids == before:
             names = ", ".join(os.fspath(file) for file in files[:3])
             more = ", ..." if len(files) > 3 else ""
-            raise DataError(f"No words in {names}{more}. Expected files with text.")
+            raise DataError(f"Found no words in {names}{more}: expected files with text.")
 
     def chunks(self, held_out: NDArray[np.bool_]) -> Iterator[tuple[IdArray, NDArray[np.bool_]]]:
         """Yield all provisional ids in order, and whether the document of each is held out."""

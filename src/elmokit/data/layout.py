@@ -5,12 +5,12 @@ Every word type of the corpus has an id, special symbols first:
     0 <S>   1 </S>   2 <UNK>   3.. words by decreasing count in the training part, then by word
 
 The vocabulary of the softmax is the first V ids: as a target, an id >= V means <UNK>. As an input,
-every type is encoded by its characters, so that none is unknown. Types that occur only in the
+every type is encoded from its characters, so no input is unknown. Types that occur only in the
 held-out part come last, with a count of 0.
 
 A corpus may be prepared with a given vocabulary, so that its ids are those of an existing model's
-head. Then the first V ids are the lines of that vocabulary, in its order and whatever their counts,
-and only the types after them fall by count.
+head. Then the first V ids are the lines of that vocabulary in their original order, and only the
+remaining types are sorted by count.
 
     meta.json             format, settings, counts of each split, digests of the files; written last
     vocab.txt             the V words of the vocabulary, one per line in order of their ids
@@ -22,7 +22,7 @@ and only the types after them fall by count.
                           followed by 1 (</S>)
     train.documents.npy   int64 (n_documents + 1,): where in train.bin each document starts, and
                           the length of train.bin
-    valid.bin, valid.documents.npy   the same of the held-out part, if there is one
+    valid.bin, valid.documents.npy   the same for the held-out part, if there is one
 
 The targets of the forward LM are the stream itself; its inputs are the stream shifted by one, with
 <S> for each </S>. The backward LM reads it from the end.
@@ -103,7 +103,7 @@ class PrepareSettings(Settings):
             the paper.
         max_vocab: Maximum size of the vocabulary, including the three special symbols; None: no
             limit.
-        max_characters: Character ids per word, including the marks of its begin and end.
+        max_characters: Character ids per word, including the two boundary ids.
         one_sentence_per_line: A line is a sentence; otherwise a paragraph, which is split.
         tokenized: Words are separated by whitespace, and a line is a sentence.
         valid: Documents to hold out: their number (int), their fraction (float, at least one
@@ -126,7 +126,7 @@ class SplitCounts(Settings):
     Attributes:
         documents: Number of documents.
         sentences: Number of sentences.
-        tokens: Number of tokens, without ends of sentences.
+        tokens: Number of tokens, without sentence ends.
         types: Number of distinct words.
         unknown_tokens: Number of tokens that are not in the vocabulary.
         unknown_rate: Their fraction of all tokens.

@@ -27,7 +27,7 @@ from elmokit.data.layout import (
     PrepareSettings,
     is_corpus,
 )
-from elmokit.data.reading import Reading, check_files, plain_size
+from elmokit.data.reading import LineSplitter, check_files, plain_size
 from elmokit.data.writing import write_corpus
 from elmokit.errors import ConfigError, DataError, warn
 from elmokit.parallel import available_cores
@@ -118,7 +118,7 @@ def prepare(
         work = folder / _WORK
         text = CountedText(
             work,
-            Reading(settings.one_sentence_per_line, settings.tokenized),
+            LineSplitter(settings.one_sentence_per_line, settings.tokenized),
             skip_bad=skip_bad,
             total_bytes=plain_size([*files, *valid_files]),
             on_progress=on_progress,
@@ -138,7 +138,7 @@ def prepare(
     return Summary(target, meta, text.first_skipped, text.n_bytes, seconds, n_workers)
 
 
-def given_vocabulary(path: File) -> Vocabulary:
+def read_vocabulary(path: File) -> Vocabulary:
     """Read the vocabulary to prepare text with.
 
     Args:

@@ -25,8 +25,8 @@ OnBad = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a line is split into sentences and words.
+class LineSplitter:
+    """Split lines into sentences and words.
 
     Attributes:
         one_sentence_per_line: A line is a sentence; otherwise a paragraph, which is split.
@@ -57,7 +57,7 @@ class Sentence(NamedTuple):
 
 def read_sentences(
     files: Sequence[str | os.PathLike[str]],
-    reading: Reading | None = None,
+    splitter: LineSplitter | None = None,
     *,
     skip_bad: bool = False,
     on_bad: OnBad | None = None,
@@ -66,13 +66,13 @@ def read_sentences(
 
     Args:
         files: Text files, see `read_lines`.
-        reading: How lines are split.
+        splitter: Splits lines into sentences and words.
         skip_bad: Skip lines that are not UTF-8 instead of raising.
         on_bad: Called with the problem of each skipped line.
     """
-    reading = reading or Reading()
+    splitter = splitter or LineSplitter()
     for document, line in read_paragraphs(files, skip_bad=skip_bad, on_bad=on_bad):
-        for sentence in reading.sentences(line.text):
+        for sentence in splitter.sentences(line.text):
             yield Sentence(document, sentence, line)
 
 
@@ -82,14 +82,14 @@ def read_paragraphs(
     """Yield the lines with text, each with the number of its document, counted from 0."""
     document = -1
     for file in files:
-        between = True  # documents: the next line with text starts one
+        is_new = True  # whether the next line with text starts a document
         for line in read_lines([file], skip_bad=skip_bad, on_bad=on_bad):
             if not line.text or line.text.isspace():
-                between = True
+                is_new = True
                 continue
-            if between:
+            if is_new:
                 document += 1
-                between = False
+                is_new = False
             yield document, line
 
 
@@ -102,7 +102,7 @@ def read_blocks(
 ) -> Iterator[bytes]:
     """Yield text in blocks that can be processed in parallel.
 
-    A block ends at any line, also within a document. In a block, an empty line precedes each
+    A block can end after any line, even within a document. In a block, an empty line precedes each
     document that begins there; a block that does not start with an empty line continues the last
     document of the previous block.
 
@@ -146,11 +146,13 @@ def check_files(
         if name != STDIN and not Path(name).exists():
             raise DataError(f"{name} does not exist.")
         if name != STDIN and Path(name).is_dir():
-            raise DataError(f"{name} is a directory, expected a text file. List its files instead.")
+            raise DataError(
+                f"{name} is a directory; expected a text file. List its files: {name}/*.txt"
+            )
     both = sorted(_real_paths(files) & _real_paths(held_out))
     if both:
         raise DataError(
-            f"{both[0]} is used for training and for evaluation. Evaluate on text that the model "
+            f"{both[0]} is used for both training and evaluation. Evaluate on text that the model "
             "was not trained on."
         )
 

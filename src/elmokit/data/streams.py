@@ -6,12 +6,12 @@ document from its last token to its first. At the end of a document, the row tak
 a queue, which is shuffled every epoch with (seed, epoch). A batch is the next T positions of every
 row, without padding.
 
-A prepared document is a run of ids `w1 .. wn </S> w1 .. wm </S> ...`, so for the forward LM
+A prepared document is a sequence of ids `w1 .. wn </S> w1 .. wm </S> ...`, so for the forward LM
 
-    targets   w1  w2 .. wn  </S>  w1 ..        the run itself
+    targets   w1  w2 .. wn  </S>  w1 ..        the ids themselves
     inputs   <S>  w1 ..     wn   <S>           shifted right by one, with <S> for each </S>
 
-The inputs of the backward LM are the run in reverse, and its targets are the reversed run shifted
+The inputs of the backward LM are the ids in reverse, and its targets are the reversed ids shifted
 left by one, with <S> for each </S>.
 """
 
@@ -29,7 +29,7 @@ from elmokit.data.layout import BEGIN_ID, END_ID
 from elmokit.errors import DataError
 
 #: Parts of long documents have at least this many tokens, because training needs context.
-SHORTEST_SHARE = 512
+MIN_PART_TOKENS = 512
 # Number of batches that are prepared at once, to reduce the cost per document.
 _BATCHES_PER_BLOCK = 32
 
@@ -77,9 +77,9 @@ class Streams:
         restart: Probability that a row starts from the zero state at the beginning of a sentence.
             It always does at the beginning of a document.
         share: The rows of this process. Default: all rows. Because all rows take their documents
-            from one queue, the positions of the other rows are computed, too, from the lengths of
-            the documents: the rows of several processes are bit-identical to those of one, and a
-            position describes all rows.
+            from one queue, the positions of the other rows are computed as well, from the lengths
+            of the documents. The rows of several processes are therefore bit-identical to those of
+            one process, and a position describes all rows.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Streams:
                 n = int(min(length - filled, end - begin - offset[row]))
                 if row in self._share:
                     to = row - self._share.start
-                    self._copy_run(block, to, filled, n, int(document[row]), int(offset[row]))
+                    self._copy_positions(block, to, filled, n, int(document[row]), int(offset[row]))
                 offset[row] += n
                 if offset[row] == end - begin:
                     document[row] = -1
@@ -158,18 +158,18 @@ class Streams:
         inputs[0][inputs[0] == END_ID] = BEGIN_ID
         targets[1][targets[1] == END_ID] = BEGIN_ID
         if self._restart > 0:
-            opening = np.stack([inputs[0] == BEGIN_ID, inputs[1] == END_ID])
+            is_opening = np.stack([inputs[0] == BEGIN_ID, inputs[1] == END_ID])
             rng = np.random.default_rng((self._seed, 1, self._block_number))
-            chance = rng.random((2, self._rows, length), dtype=np.float32)  # the same for any share
-            share = chance[:, self._share.start : self._share.stop]
-            starts |= opening & (share < self._restart)
+            draws = rng.random((2, self._rows, length), dtype=np.float32)  # the same for any share
+            own_draws = draws[:, self._share.start : self._share.stop]
+            starts |= is_opening & (own_draws < self._restart)
         axes = (0, 2, 1)  # rows were filled one by one, batches are slices of steps
         return (
             StreamBatch(inputs.transpose(axes), targets.transpose(axes), starts.transpose(axes)),
             _Position(epoch, taken, document, offset),
         )
 
-    def _copy_run(
+    def _copy_positions(
         self, block: StreamBatch, row: int, filled: int, n: int, document: int, k: int
     ) -> None:
         """Copy n positions of a document, from the k-th on, to a row after `filled` positions."""
@@ -246,7 +246,7 @@ def split_long_documents(
         documents: The start of each document, and the end of the last one.
         rows: Number of rows in a batch.
     """
-    longest = max(SHORTEST_SHARE, -(-int(documents[-1] - documents[0]) // rows))
+    longest = max(MIN_PART_TOKENS, -(-int(documents[-1] - documents[0]) // rows))
     lengths = np.diff(documents)
     long = np.flatnonzero(lengths > longest)
     cuts = [_cuts(tokens, int(documents[i]), int(documents[i + 1]), longest) for i in long.tolist()]

@@ -63,7 +63,7 @@ def write_corpus(
         n_words = types.vocabulary_size(settings.min_count, settings.max_vocab)
     if n_words == layout.N_SPECIALS:
         raise DataError(
-            f"No word occurs at least {settings.min_count} times, so that the vocabulary would be "
+            f"No word occurs at least {settings.min_count} times, so the vocabulary would be "
             "empty. Use more text, or a lower --min-count (in Python: min_count)."
         )
     Vocabulary(types.words[:n_words]).save(folder / layout.VOCABULARY)

@@ -429,7 +429,7 @@ class Embedder(ABC):
             packing = Packing.of(lengths + 2 * (lengths > 0))
             row = np.arange(len(sentences)).repeat(lengths)
             step = np.arange(len(row)) - (lengths.cumsum() - lengths)[row]
-            sources = packing.place(row, step + 1)
+            sources = packing.positions(row, step + 1)
             targets = starts[sentences][row] + step
             ids = np.where(packing.steps == 0, *boundaries)
             ids[sources] = tokens.ids[targets]

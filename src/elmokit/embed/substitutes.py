@@ -103,7 +103,7 @@ def substitutes_at(
 ) -> list[Substitutes]:
     """Return the most probable words at several positions of a sentence, which is read only once.
 
-    The forward LM predicts w_k from its state at w_(k-1), the backward LM from w_(k+1), so that
+    The forward LM predicts w_k from its state at w_(k-1), the backward LM from w_(k+1), so
     neither has read w_k.
     """
     head, vocabulary = language_model(model)

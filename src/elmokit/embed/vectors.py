@@ -125,7 +125,7 @@ class SentenceVectors:
         note = f"{n:,} tokens, {layers} layers of {dim}. Darker tokens are closer to another token "
         note += "of the sentence (top layer); hover to see which."
         largest = cosines.max(axis=1, initial=0.0).tolist()
-        return html.chips(self.tokens, largest, titles, most=_SHOWN) + html.caption(note)
+        return html.chips(self.tokens, largest, titles, limit=_SHOWN) + html.caption(note)
 
 
 def padded(vectors: Sequence[FloatArray]) -> tuple[FloatArray, NDArray[np.bool_]]:

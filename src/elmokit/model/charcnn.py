@@ -20,7 +20,7 @@ class Highway(nn.Module):
     """x <- g * relu(transform(x)) + (1 - g) * x, g = sigmoid(carry(x)).
 
     As in bilm-tf, the gate named "carry" multiplies the *transformed* side; its initial bias is -2,
-    so that an untrained highway mostly returns its input.
+    so an untrained highway layer mostly returns its input.
     """
 
     def __init__(self, n_filters: int) -> None:
@@ -101,7 +101,7 @@ class CharacterEncoder(nn.Module):
         characters = F.embedding(ids, self.table()).transpose(1, 2)  # (n, e, C)
         activation = torch.relu if self.config.activation == "relu" else torch.tanh
         # The maximum includes windows with padding characters, whose embedding is learned. The
-        # activation is monotone, so that it can be applied after the maximum.
+        # activation is monotone, so it can be applied after the maximum.
         pooled = [activation(conv(characters).amax(dim=2)) for conv in self.convolutions]
         x = torch.cat(pooled, dim=1)  # (n, F)
         for highway in self.highways:

@@ -8,10 +8,10 @@ For token k of a layer, with its input x_k and the state (c, r) after token k-1:
     h_k = r_k            in the first layer
     h_k = r_k + x_k      above it, if the model has skip connections
 
-The carried state is (c, r), without the skip. The +1 on the forget gate is part of the computation
-and not of the stored bias, so that weights can be converted bit by bit: (b + 1) - 1 is not b. A
-model whose projection would not reduce the output has none; then r_k = sigmoid(o) * tanh(c_k),
-without clipping.
+The carried state is (c, r), without the skip connection. The +1 on the forget gate is part of the
+computation and not of the stored bias, so that weights can be converted bit by bit: (b + 1) - 1 is
+not b. A model whose projection would not reduce the dimension has no projection; then
+r_k = sigmoid(o) * tanh(c_k), without clipping.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class LstmLayer(nn.Module):
             nn.init.xavier_uniform_(self.weight_projection)
 
     def step(self, gates_x: Tensor, cell: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Read one token of each sentence.
+        """Process one token of each sentence.
 
         Shape:
             gates_x (n, 4H) = W_x x_k + b, cell (n, H), hidden (n, D) -> c_k (n, H), r_k (n, D)
@@ -105,7 +105,7 @@ class LstmLayer(nn.Module):
         hidden: Tensor,
         starts: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Read a packed batch from left to right.
+        """Process a packed batch from left to right.
 
         Shape:
             x (N, D), cell (B, H), hidden (B, D) -> outputs r (N, D), last cell, last hidden;
@@ -122,8 +122,11 @@ class LstmLayer(nn.Module):
                     ended.append((cell[n:], hidden[n:]))
                     cell, hidden = cell[:n], hidden[:n]
                 if starts is not None:
-                    anew = starts[start : start + n].unsqueeze(1)
-                    cell, hidden = cell.masked_fill(anew, 0.0), hidden.masked_fill(anew, 0.0)
+                    is_reset = starts[start : start + n].unsqueeze(1)
+                    cell, hidden = (
+                        cell.masked_fill(is_reset, 0.0),
+                        hidden.masked_fill(is_reset, 0.0),
+                    )
                 cell, hidden = self.step(step_gates, cell, hidden)
                 outputs.append(hidden)
                 start += n
@@ -160,7 +163,7 @@ class LstmStack(nn.Module):
         cells: list[Tensor] = []
         hiddens: list[Tensor] = []
         for index, layer in enumerate(self.layers):
-            # As in bilm-tf the skip connection adds the input *after* dropout.
+            # As in bilm-tf, the skip connection adds the input *after* dropout.
             x = F.dropout(x, self.dropout, self.training)
             r, last_cell, last_hidden = layer(x, active, cell[index], hidden[index], starts)
             x = r + x if index > 0 and self.config.use_skip_connections else r

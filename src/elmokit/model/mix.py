@@ -45,7 +45,9 @@ class ScalarMix(nn.Module):
     ) -> None:
         super().__init__()
         if layer_norm not in (True, False, "token", "batch"):
-            raise ConfigError(f"layer_norm should be 'token' or 'batch', found {layer_norm!r}.")
+            raise ConfigError(
+                f"Invalid layer_norm {layer_norm!r}: expected False, True, 'token' or 'batch'."
+            )
         if layer_norm == "batch":
             warnings.warn(
                 "layer_norm='batch' makes a vector depend on the other sentences of its batch; "

@@ -30,13 +30,13 @@ class Packing:
 
     Attributes:
         lengths: Length of each sentence, in the caller's order.
-        active: Number of sentences in each time step, not increasing; its sum is N.
+        active: Number of sentences in each time step, in non-increasing order; the sum is N.
         order: Packed row -> the caller's sentence, shape (B,).
         rows: Caller's sentence of each packed token, shape (N,).
         steps: Time step (position in its sentence) of each packed token, shape (N,).
-        reversal: For each packed token, the packed place of its mirror image in its sentence,
+        reversal: For each packed token, the packed position of its mirror image in its sentence,
             shape (N,). Indexing with it reverses all sentences; doing it twice restores them.
-        starts: Packed place of the first token of each time step, and N.
+        starts: Packed position of the first token of each time step, and N.
     """
 
     lengths: NDArray[np.int64]
@@ -52,15 +52,15 @@ class Packing:
         """Return the packing of sentences with these lengths (0 is allowed)."""
         length = np.asarray(lengths, dtype=np.int64)
         order = np.argsort(-length, kind="stable")
-        falling = length[order]
-        longest = int(falling[0]) if len(falling) else 0
-        # Sentences longer than k; falling is sorted, so searching its negation counts them.
-        active = np.searchsorted(-falling, -np.arange(longest), side="left")
+        sorted_lengths = length[order]
+        longest = int(sorted_lengths[0]) if len(sorted_lengths) else 0
+        # Sentences longer than k; sorted_lengths is sorted, so searching its negation counts them.
+        active = np.searchsorted(-sorted_lengths, -np.arange(longest), side="left")
         starts = np.zeros(longest + 1, dtype=np.int64)
         active.cumsum(out=starts[1:])
         steps = np.repeat(np.arange(longest), active)
         packed_rows = np.arange(starts[-1]) - starts[steps]
-        reversal = starts[falling[packed_rows] - 1 - steps] + packed_rows
+        reversal = starts[sorted_lengths[packed_rows] - 1 - steps] + packed_rows
         return cls(length, active.tolist(), order, order[packed_rows], steps, reversal, starts)
 
     @property
@@ -68,8 +68,8 @@ class Packing:
         """N, the number of tokens in the batch."""
         return len(self.rows)
 
-    def place(self, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the packed places of tokens, given their sentences and time steps."""
+    def positions(self, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the packed positions of tokens, given their sentences and time steps."""
         rank = np.empty_like(self.order)
         rank[self.order] = np.arange(len(rank))
         return self.starts[steps] + rank[rows]

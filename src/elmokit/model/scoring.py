@@ -4,8 +4,8 @@ For text `w1 .. wn </S>`, whose tokens are r_i, let p_i be the token before r_i,
 of `</S>` and at the beginning. The forward LM reads p_i and predicts r_i; the backward LM reads r_i
 and predicts p_i. The first symbol of a direction is never predicted.
 
-Both directions read stretches of several texts at once. The states of many positions are collected
-before the softmax is computed over all of them.
+Both directions process segments of several texts at once. The states of many positions are
+collected before the softmax is computed over all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from elmokit.model.packing import Packing
 
 # Texts that are read in parallel, and tokens per call.
 _ROWS, _ROWS_ON_GPU = 128, 1024
-_STRETCH_TOKENS, _STRETCH_TOKENS_ON_GPU = 8192, 65536
+_SEGMENT_TOKENS, _SEGMENT_TOKENS_ON_GPU = 8192, 65536
 # Steps in one call: on a GPU a call of at most 512 steps over one text replays a CUDA graph.
 _MIN_STEPS, _MAX_STEPS = 64, 512
 # Tokens whose distinct words are encoded together.
@@ -62,8 +62,8 @@ class TextTypes(NamedTuple):
 class Losses(NamedTuple):
     """-log p of every target of a text, in the order of the text.
 
-    For a sentence `w1 .. wn </S>` at places a .. a + n of its text, the forward LM's losses there
-    are those of `w1 .. wn </S>` and the backward LM's those of `<S> w1 .. wn`.
+    For a sentence `w1 .. wn </S>` at positions a .. a + n of its text, the forward LM's losses
+    there are those of `w1 .. wn </S>` and the backward LM's those of `<S> w1 .. wn`.
 
     Attributes:
         values: Forward and backward, shape (2, length of the text).
@@ -82,7 +82,7 @@ class Scorer:
 
     Args:
         engine: The implementation of the biLM.
-        config: The shape of the LSTMs.
+        config: The configuration of the LSTMs.
         head: The LM head, on the engine's device.
         device: That device.
     """
@@ -93,7 +93,7 @@ class Scorer:
         self.engine, self._config, self._head, self._device = engine, config, head, device
         on_gpu = device.type == "cuda"
         self._rows = _ROWS_ON_GPU if on_gpu else _ROWS
-        self._stretch_tokens = _STRETCH_TOKENS_ON_GPU if on_gpu else _STRETCH_TOKENS
+        self._segment_tokens = _SEGMENT_TOKENS_ON_GPU if on_gpu else _SEGMENT_TOKENS
 
     def losses(
         self,
@@ -130,8 +130,10 @@ class Scorer:
                     group = _Group(numbers[cut[0] : cut[-1]], cut - cut[0], begin, end)
                     values = self._read(group, x, words, start)
                     unknown = words[group.targets] == types.unknown
-                    for i, a, z in zip(members, group.bounds, group.bounds[1:], strict=False):
-                        yield i, Losses(values[:, a:z], unknown[:, a:z])
+                    for i, begin_i, end_i in zip(
+                        members, group.bounds, group.bounds[1:], strict=False
+                    ):
+                        yield i, Losses(values[:, begin_i:end_i], unknown[:, begin_i:end_i])
 
     def _read(
         self,
@@ -145,11 +147,11 @@ class Scorer:
         state = LstmState.zeros(self._config, rows, like=x)
         if start is not None:
             state = LstmState(*(part.to(self._device) for part in start)).expand(rows)
-        steps = min(_MAX_STEPS, max(_MIN_STEPS, self._stretch_tokens // rows))
+        steps = min(_MAX_STEPS, max(_MIN_STEPS, self._segment_tokens // rows))
         pending = _Pending(self._head, np.empty(group.targets.shape))
         for first in range(0, int(group.lengths.max()), steps):
             packing = Packing.of(np.clip(group.lengths - first, 0, steps))
-            ahead, back = group.places(packing, first)
+            ahead, back = group.positions(packing, first)
             layers, state = self.engine.contextualize(
                 x[self._index(group.inputs[0, ahead])],
                 packing,
@@ -187,7 +189,9 @@ class _Group:
         self.inputs = np.stack([before, tokens])
         self.targets = np.stack([tokens, before])
 
-    def places(self, packing: Packing, first: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def positions(
+        self, packing: Packing, first: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the positions of some steps: forward from the starts, backward from the ends."""
         rows = packing.rows
         ahead = self.bounds[rows] + first + packing.steps
@@ -211,15 +215,15 @@ class _Pending:
 
     def finish(self) -> NDArray[np.float64]:
         if self._waiting:
-            h, targets, directions, places = zip(*self._waiting, strict=True)
+            h, targets, directions, positions = zip(*self._waiting, strict=True)
             losses = self._head.losses(torch.cat(h), torch.cat(targets)).cpu().numpy()
-            for direction, at, own in zip(
+            for direction, at, values in zip(
                 directions,
-                places,
-                np.split(losses, np.cumsum([len(at) for at in places])[:-1]),
+                positions,
+                np.split(losses, np.cumsum([len(at) for at in positions])[:-1]),
                 strict=True,
             ):
-                self._values[direction, at] = own
+                self._values[direction, at] = values
             self._waiting, self._size = [], 0
         return self._values
 

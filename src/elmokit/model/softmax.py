@@ -80,7 +80,7 @@ class LMHead(nn.Module):
             h (n, D), targets (n,) -> (n,)
         """
         # index_select instead of weight[targets], whose gradient is summed by several threads in
-        # any order, so that runs on a CPU would not be reproducible.
+        # any order, so runs on a CPU would not be reproducible.
         true = (h * self.weight.index_select(0, targets)).sum(-1)  # (n,)
         true = true + self.bias.index_select(0, targets)
         true = true - sample.log_expected(targets)

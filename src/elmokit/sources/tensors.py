@@ -1,6 +1,6 @@
 """Read and write safetensors files, and check names, shapes, types and values.
 
-Files are memory-mapped, so that a model of 374 MB loads in a fraction of a second.
+Files are memory-mapped, so a model of 374 MB loads in a fraction of a second.
 
 To save space, weights can be stored as float16, or matrices as int8: the values are then q[n, k] *
 scale[n], with the float32 scales of the rows of `name` in `name.scale`. Both are converted to

@@ -216,6 +216,6 @@ def _newest_name(path: Path) -> str | None:
     """Return the name in a file `checkpoint`; its directory may be on another machine."""
     if not path.is_file():
         return None
-    text = read_bounded(path, WeightsError, most=1 << 20).decode("utf-8", "replace")
+    text = read_bounded(path, WeightsError, max_bytes=1 << 20).decode("utf-8", "replace")
     match = re.search(r'^model_checkpoint_path:\s*"([^"\n]*)"', text, re.MULTILINE)
     return match[1].replace("\\", "/").rsplit("/", 1)[-1] or None if match else None

@@ -1,4 +1,4 @@
-"""Atomic writes: a reader sees the old file or directory or the new one, never half of one.
+"""Atomic writes: a reader sees either the old or the new file or directory, never a partial one.
 
 A file is replaced by one `os.replace`. A directory needs two renames: the old one is moved aside to
 `.NAME.elmokit-old`, then the new one takes its name. If the process is killed between the two,
@@ -28,7 +28,7 @@ def replace_file(path: Path, *, temporary: Path | None = None) -> Iterator[Path]
     After an error, or a kill that leaves the temporary file behind, `path` is as it was.
 
     Args:
-        path: The file to make or replace.
+        path: The file to create or replace.
         temporary: Where to write first, on the same file system. Default: next to `path`.
 
     Raises:
@@ -49,7 +49,7 @@ def replace_file(path: Path, *, temporary: Path | None = None) -> Iterator[Path]
 
 
 def move_into_place(temporary: Path, path: Path) -> None:
-    """Write a complete file through to the disk and rename it to `path`."""
+    """Flush a complete file to disk and rename it to `path`."""
     _sync(temporary)
     temporary.replace(path)
 
@@ -71,8 +71,8 @@ def replace_directory(path: Path, *, check: Callable[[], None] = lambda: None) -
     After an error, or a kill that leaves the temporary directory behind, `path` is as it was.
 
     Args:
-        path: The directory to make or replace.
-        check: Called again just before the rename, because another process may have made `path`
+        path: The directory to create or replace.
+        check: Called again just before the rename, because another process may have created `path`
             in the meantime. It raises if `path` must not be replaced.
 
     Raises:
@@ -97,7 +97,7 @@ def replace_directory(path: Path, *, check: Callable[[], None] = lambda: None) -
 
 
 def sync_directory(path: Path) -> None:
-    """Write the names in a directory through to the disk, before what they replace is removed."""
+    """Flush the names in a directory to disk, before the files they replace are removed."""
     with suppress(OSError):  # Windows and some file systems cannot
         _sync(path)
 

@@ -1,4 +1,4 @@
-"""Read untrusted HDF5 files: all damage raises one kind of error, and no other file is opened.
+"""Read untrusted HDF5 files: any damage raises the same type of error, and no other file is opened.
 
 Links can point to other files; a dataset can be stored in other files, need a buffer much larger
 than itself, or declare gigabytes of which nothing is stored. Such datasets raise an error.
@@ -67,12 +67,18 @@ def find_dataset(file: Any, name: str, *, error: type[ElmoError] = DataError) ->
         if link is None:
             return None
         if not isinstance(link, h5py.HardLink):
-            raise error(f"'{name}' in {file.filename} is a link, which is not followed.")
+            raise error(
+                f"'{name}' in {file.filename} is a link: expected a dataset stored in the file "
+                "itself."
+            )
         item = item[part]
     if not isinstance(item, h5py.Dataset):
         return None
     if item.external or item.is_virtual:
-        raise error(f"'{name}' in {file.filename} is stored in other files, which are not read.")
+        raise error(
+            f"'{name}' in {file.filename} is stored in other files: expected a dataset stored in "
+            "the file itself."
+        )
     size, stored = int(item.nbytes), item.id.get_storage_size()
     chunk = math.prod(item.chunks or ()) * item.dtype.itemsize
     if chunk > max(_MAX_CHUNK_BYTES, size) or size > _FREE_BYTES + _MAX_RATIO * stored:

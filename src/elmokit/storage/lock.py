@@ -60,7 +60,7 @@ def file_lock(path: Path, *, timeout: float = -1) -> Iterator[bool]:
 
 @contextmanager
 def run_lock(directory: Path) -> Iterator[None]:
-    """Keep other runs out of a directory, which is created, and removed if it remains empty.
+    """Lock a directory against other runs; create it, and remove it if it remains empty.
 
     Raises:
         OutputError: Another process uses the directory, or it cannot be written.

@@ -1,4 +1,4 @@
-"""JSON manifests: written atomically, and read with errors that name the file and the remedy."""
+"""JSON manifests: written atomically, and read with errors that name the file and the fix."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_json(
     """
     check_regular_files(path, error)
     try:
-        text = read_bounded(path, error, most=_MAX_BYTES)
+        text = read_bounded(path, error, max_bytes=_MAX_BYTES)
     except FileNotFoundError:
         raise error(f"{path} does not exist. {hint}".rstrip()) from None
     except (OSError, ValueError) as reason:  # a NUL in the path is a ValueError

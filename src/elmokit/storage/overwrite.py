@@ -40,7 +40,10 @@ def new_directory(path: Path, kind: Kind, *, overwrite: bool) -> Iterator[Path]:
 
     def check() -> None:
         if path.exists() and not path.is_dir():
-            raise OutputError(f"Cannot write the directory {path}: a file is in the way.")
+            raise OutputError(
+                f"Cannot create the directory {path}: a file with this name exists. Choose "
+                "another name."
+            )
         try:
             names = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Reject what cannot be read or written: pipes, devices, oversized files, impossible paths."""
+"""Reject pipes, devices, oversized files and invalid paths."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ def check_regular_files(path: Path, error: type[ElmoError]) -> None:
             folders.clear()
     for entry in entries:
         if entry.exists() and not (entry.is_file() or entry.is_dir()):
-            raise error(f"{entry} is not a regular file. Replace it by a copy of the original.")
+            raise error(f"{entry} is not a regular file. Replace it with a copy of the original.")
 
 
-def read_bounded(path: Path, error: type[ElmoError], *, most: int = 2**28) -> bytes:
+def read_bounded(path: Path, error: type[ElmoError], *, max_bytes: int = 2**28) -> bytes:
     """Read a text file of a model or another directory.
 
     Args:
         path: The file.
-        error: What to raise if it is larger than `most`: such a file would fill the memory.
-        most: The maximum size in bytes.
+        error: The error to raise if the file is larger than `max_bytes` and would fill the memory.
+        max_bytes: The maximum size in bytes.
     """
     size = path.stat().st_size
-    if size > most:
-        raise error(f"{path} has {size:,} bytes; the limit is {most:,}. Copy the original again.")
+    if size > max_bytes:
+        raise error(
+            f"{path} has {size:,} bytes; the limit is {max_bytes:,}. Copy the original again."
+        )
     return path.read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""safetensors files: opened and written with errors that say what is wrong."""
+"""safetensors files: opened and written with helpful errors."""
 
 from __future__ import annotations
 

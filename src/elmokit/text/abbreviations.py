@@ -7,7 +7,7 @@ Closed lists, written as case-sensitive regular expressions, because many of the
 
 from __future__ import annotations
 
-# A name or the rest of a phrase follows these, so that their period never ends a sentence.
+# A name or the rest of a phrase follows these, so their period never ends a sentence.
 TITLES = (
     "Mr|Mrs|Ms|Mx|Messrs|Drs?|Prof|Rev|Fr|Hon|Mme|Mlle|Sr|Sra|Sts?|Ste|Mt|Ft|"
     "Gen|Col|Lt|Lieut|Sgt|Capt|Cpt|Maj|Cmdr|Comdr|Adm|Brig|Pvt|Cpl|Insp|Det|Supt|Asst|Atty|"
@@ -17,7 +17,7 @@ TITLES = (
 # These are abbreviations only where a number follows.
 NUMBERED = "Nos?|[Ff]igs?|[Vv]ols?|Sec|Eqs?|Ch|[Pp]p"
 
-# These may stand at the end of a sentence.
+# These can occur at the end of a sentence.
 ENDINGS = (
     "Jr|Esq|Inc|INC|Corp|CORP|Cos?|Ltd|LTD|Bros|Ass(?:n|oc)|[Dd]ept|Univ|Inst|Ave|Blvd|Rd|Hwy|Pkwy|"
     "Jan|Feb|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|Mon|Tues?|Weds?|Thu|Thurs?|Fri|Sat|Sun|"

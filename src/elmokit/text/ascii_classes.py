@@ -1,8 +1,8 @@
 """Map each character of a text to an ASCII character of the same class.
 
 The tokenizer's rules are written once, for ASCII, and match the mapped text. It has the same
-length, so that positions are the same in both: a curly quote splits like a straight one, a wide
-stop is a stop, and a Cyrillic capital before a period is an initial, without rules per script.
+length, so positions are the same in both. A curly quote is treated as a straight one, a full-width
+period as a period, and a Cyrillic capital before a period as an initial, without rules per script.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BY_CATEGORY = {
     "Cc": SYMBOL, "Cs": SYMBOL,
 }  # fmt: skip
 
-# Han with its radicals and iteration marks, kana, bopomofo; not Hangul, which writes spaces.
+# Han with its radicals and iteration marks, kana, bopomofo; not Hangul, which uses spaces.
 _IDEOGRAPHS = (
     (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x3029), (0x3031, 0x3035), (0x303B, 0x303C),
     (0x3041, 0x3096), (0x309D, 0x309F), (0x30A1, 0x30FA), (0x30FC, 0x312F), (0x31A0, 0x31FF),
@@ -75,7 +75,7 @@ def _ascii_class(character: str) -> str:
     plain = unicodedata.normalize("NFKC", character)
     if len(plain) == 1 and plain.isascii() and plain.isprintable():
         return plain
-    # Other letters, numbers, private and unassigned code points make words.
+    # Other letters, numbers, private and unassigned code points are parts of words.
     return _BY_CATEGORY.get(unicodedata.category(character), "q")
 
 

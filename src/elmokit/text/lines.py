@@ -56,15 +56,16 @@ def read_lines(
     """Read the lines of `paths`, one file after the other, a line at a time.
 
     Args:
-        paths: Files; "-" is standard input. Names that end in .gz, .xz, .bz2 or .zst are unpacked.
+        paths: Files; "-" is standard input. Names that end in .gz, .xz, .bz2 or .zst are
+            decompressed.
         skip_bad: Skip lines that are not UTF-8 instead of raising. Files that cannot be read to
             the end always raise. None: raise, and do not mention this option in the message,
             because the caller does not offer it.
         on_bad: Called with the message for each skipped line.
-        max_bytes: The longest line that is read.
+        max_bytes: Maximum length of a line.
 
     Yields:
-        The lines without their line ends. Skipped lines are counted in their numbers.
+        The lines without their line ends. Skipped lines count toward line numbers.
 
     Raises:
         DataError: A file is missing, damaged or not UTF-8, or a line is too long; the message names
@@ -81,14 +82,14 @@ def read_lines(
 
 
 def read_pieces(
-    given: str | os.PathLike[str],
+    file: str | os.PathLike[str],
     max_bytes: int,
     *,
     skip_bad: bool | None = None,
     on_bad: Callable[[str], None] | None = None,
 ) -> Iterator[Line]:
     """Read the lines of a file as `read_lines` does; split lines longer than `max_bytes`."""
-    path = os.fspath(given)
+    path = os.fspath(file)
     name = "standard input" if path == STDIN else path
     number, rest, is_start = 1, b"", True
     for raw in chain(_raw_lines(path, name, max_bytes), [b""]):
@@ -96,7 +97,9 @@ def read_pieces(
             return
         piece = _checked_start(raw, name) if number == 1 and is_start else raw
         is_end = len(raw) < max_bytes or raw.endswith(b"\n")
-        piece, rest = (rest + piece.rstrip(b"\r\n"), b"") if is_end else _cut(rest + piece)
+        piece, rest = (
+            (rest + piece.rstrip(b"\r\n"), b"") if is_end else _split_incomplete_end(rest + piece)
+        )
         try:
             yield Line(name, number, piece.decode("utf-8"), is_end)
         except UnicodeDecodeError as error:
@@ -112,7 +115,7 @@ def read_pieces(
         number, is_start = number + is_end, is_end
 
 
-def _cut(raw: bytes) -> tuple[bytes, bytes]:
+def _split_incomplete_end(raw: bytes) -> tuple[bytes, bytes]:
     """Split bytes before a character or line end that may continue in the next piece."""
     for n in range(1, min(4, len(raw)) + 1):
         if raw[-n] & 0xC0 != 0x80:  # not inside a character
@@ -172,7 +175,7 @@ _MARKS = {  # UTF-32 first: its little-endian mark begins with that of UTF-16
     codecs.BOM_UTF16_BE: "utf-16",
 }
 # No UTF-8 text starts like this.
-_PACKED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
+_COMPRESSED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
 def _checked_start(raw: bytes, name: str) -> bytes:
@@ -183,7 +186,7 @@ def _checked_start(raw: bytes, name: str) -> bytes:
                 f"{name} has the byte order mark of {encoding.upper()}; expected UTF-8. "
                 f"Convert it with: iconv -f {encoding} -t utf-8"
             )
-    for magic, suffix in _PACKED.items():
+    for magic, suffix in _COMPRESSED.items():
         if raw.startswith(magic):
             raise DataError(
                 f"{name} is compressed, but its name does not end in {suffix}. "

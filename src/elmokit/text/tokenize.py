@@ -20,7 +20,7 @@ Other scripts are split at whitespace and punctuation. Han, kana and bopomofo ch
 tokens, because no spaces separate their words; sequences of Thai, Lao and Khmer are not split.
 Control characters, a zero-width space and a stray byte order mark are single tokens; other
 invisible characters are part of their word. A chunk that is too long for a word, a number or an
-address is split only at punctuation, so that the time is linear for any input.
+address is split only at punctuation, which keeps the time linear for any input.
 """
 
 from __future__ import annotations
@@ -160,12 +160,12 @@ _WORDS = [
     rf"{_START}[A-Za-z]/(?:[A-Za-z]|out){_END}|{_START}[wW]/(?=[a-z])",
     rf"\d+(?:[.,:]\d+)+{_A}*",
     rf"{_A}*\d['`]s{_END}",
-    # A period between words joins them, but not where a space was forgotten ("over.Then").
+    # A period between words joins them, but not where a space is missing ("over.Then").
     rf"{_A}+(?:(?:(?!(?<=[a-z][a-z])\.[A-Z][a-z])\.|&|_+|(?!{_CLITIC}|(?<=\d)'\d)['`]){_A}+)*",
 ]
 _PUNCTUATION = [
     rf"[.?!{ELLIPSIS}]{{2,}}|[-=]+>|<[-=]+|<<+|>>+|-{{2,}}|''|``|,,+|\*+|_+|=+|~+|\++|#+|\$+",
-    # Emoji glued by joiners are one character to the eye.
+    # Emoji connected by joiners are displayed as one character.
     f"{SYMBOL}[{EXTEND}{JOINER}]*(?:(?<={JOINER}){SYMBOL}[{EXTEND}{JOINER}]*)*",
     f"(?s:.)[{EXTEND}{JOINER}]*",  # an ideograph, or a mark of punctuation
 ]
@@ -175,38 +175,38 @@ _PLAIN_TOKEN = re.compile("|".join([f"{_A}+", *_PUNCTUATION]))
 _CONTRACTED_WORD = re.compile(_CONTRACTED)
 _DRAWING = re.compile(r"[-=*~_+<>|{}#^]{3,}")  # rules and ornaments: ----->  *~*~*  ^_^
 
-_LONGEST_CHUNK = 1000  # beyond it the rules that look ahead would cost quadratic time
-_LONGEST_REMEMBERED = 40
-_MOST_REMEMBERED = 1 << 18
+_LONGEST_CHUNK = 1000  # for longer chunks, rules with lookahead would take quadratic time
+_MAX_CACHED_LENGTH = 40
+_MAX_CACHED_CHUNKS = 1 << 18
 
 
-def _cut(chunk: str, final: bool) -> tuple[str, ...]:
+def _split_chunk(chunk: str, final: bool) -> tuple[str, ...]:
     """Split a chunk without whitespace; `final`: it is the last one of the sentence."""
     if chunk.isascii() and chunk.isalpha():
         first = _CONTRACTED_WORD.match(chunk)
         return (chunk[: first.end()], chunk[first.end() :]) if first else (chunk,)
-    seen = ascii_classes(chunk)
-    if _DRAWING.fullmatch(seen):
+    classes = ascii_classes(chunk)
+    if _DRAWING.fullmatch(classes):
         return (chunk,)
     rules = _TOKEN if len(chunk) <= _LONGEST_CHUNK else _PLAIN_TOKEN
-    spans = [match.span() for match in rules.finditer(seen)]
+    spans = [match.span() for match in rules.finditer(classes)]
     if final:
-        spans = _free_final_period(seen, spans)
+        spans = _split_final_period(classes, spans)
     return tuple([chunk[start:end] for start, end in spans])
 
 
-def _free_final_period(seen: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _split_final_period(classes: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Split the final period of a sentence from an abbreviation."""
     last = len(spans) - 1
-    while last > 0 and seen[slice(*spans[last])] in ("'", '"', "''"):
+    while last > 0 and classes[slice(*spans[last])] in ("'", '"', "''"):
         last -= 1
     start, end = spans[last]
-    if end - start < 2 or seen[end - 1] != "." or not seen[end - 2].isalnum():
+    if end - start < 2 or classes[end - 1] != "." or not classes[end - 2].isalnum():
         return spans
     return [*spans[:last], (start, end - 1), (end - 1, end), *spans[last + 1 :]]
 
 
-class _Memo(dict[str, tuple[str, ...]]):
+class _ChunkCache(dict[str, tuple[str, ...]]):
     """A cache of the tokens of chunks, because most chunks of a text are repeated.
 
     A full cache is cleared, which is cheaper than tracking the order of use.
@@ -217,13 +217,13 @@ class _Memo(dict[str, tuple[str, ...]]):
         self._final = final
 
     def __missing__(self, chunk: str) -> tuple[str, ...]:
-        pieces = _cut(chunk, self._final)
-        if len(chunk) <= _LONGEST_REMEMBERED:
-            if len(self) >= _MOST_REMEMBERED:
+        pieces = _split_chunk(chunk, self._final)
+        if len(chunk) <= _MAX_CACHED_LENGTH:
+            if len(self) >= _MAX_CACHED_CHUNKS:
                 self.clear()
             self[chunk] = pieces
         return pieces
 
 
-_INNER = _Memo(final=False)
-_FINAL = _Memo(final=True)
+_INNER = _ChunkCache(final=False)
+_FINAL = _ChunkCache(final=True)

@@ -28,7 +28,7 @@ def parse_json(kind: type[M], text: str | bytes, where: str, expected: str = "")
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         keys = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in problem["loc"])
-        place = "".join(keys).removeprefix(".")
+        path = "".join(keys).removeprefix(".")
         message = problem["msg"].removeprefix("Value error, ")
-        place = f"{place}: " if place else ""
-        raise DataError(f"{where}: {place}{message}. {expected}".rstrip()) from None
+        location = f"{path}: " if path else ""
+        raise DataError(f"{where}: {location}{message}. {expected}".rstrip()) from None

@@ -33,11 +33,13 @@ class Vocabulary:
     def __init__(self, words: Iterable[str]) -> None:
         self.words = tuple(words)
         self._index = {word: index for index, word in enumerate(self.words)}
-        fault = _fault(self.words, "word")
+        problem = _find_problem(self.words, "word")
         if _NOT_A_WORD in self._index:
-            fault = f"it contains '{_NOT_A_WORD}', which readers of vocabulary files skip."
-        if fault:
-            raise DataError(f"Invalid vocabulary: {fault}")
+            problem = (
+                f"it contains '{_NOT_A_WORD}', which readers of vocabulary files skip. Remove it."
+            )
+        if problem:
+            raise DataError(f"Invalid vocabulary: {problem}")
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Vocabulary:
@@ -67,9 +69,9 @@ class Vocabulary:
             lines = [line[:-1] for line in lines]
         if last:  # a last line without a newline
             lines.append(last)
-        fault = _fault(lines, "line") if lines else "it is empty."
-        if fault:
-            raise DataError(f"Invalid vocabulary {os.fspath(path)}: {fault}")
+        problem = _find_problem(lines, "line") if lines else "it is empty."
+        if problem:
+            raise DataError(f"Invalid vocabulary {os.fspath(path)}: {problem}")
         return cls(line for line in lines if line != _NOT_A_WORD)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -98,12 +100,14 @@ class Vocabulary:
         Raises:
             DataError: Neither `word` nor <UNK> is in the vocabulary.
         """
-        place = self._index.get(word)
-        if place is None:
-            place = self._index.get(UNKNOWN)
-        if place is None:
-            raise DataError(f"'{word}' is not in the vocabulary, which has no {UNKNOWN}.")
-        return place
+        position = self._index.get(word)
+        if position is None:
+            position = self._index.get(UNKNOWN)
+        if position is None:
+            raise DataError(
+                f"'{word}' is not in the vocabulary, and the vocabulary has no {UNKNOWN}."
+            )
+        return position
 
     def require_specials(self) -> None:
         """Check that <S>, </S> and <UNK> exist, which training and scoring need.
@@ -134,19 +138,19 @@ class Vocabulary:
         return f"Vocabulary({len(self):,} words)"
 
 
-def _fault(words: Sequence[str], unit: str) -> str | None:
+def _find_problem(words: Sequence[str], unit: str) -> str | None:
     """Describe the first invalid word, by its number counted from 1."""
     # The usual case, ten times as fast as the loop below.
     known = set(words)
     if len(known) == len(words) and "" not in known and "\n" not in "".join(words):
         return None
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for number, word in enumerate(words, start=1):
         if word == "":
             return f"{unit} {number} is empty. Remove it."
         if "\n" in word:
             return f"{unit} {number} contains a newline: {word!a}."
-        first = places.setdefault(word, number)
+        first = positions.setdefault(word, number)
         if first != number and word != _NOT_A_WORD:
             return f"{unit} {number} repeats '{word}' of {unit} {first}. Remove one of them."
     return None

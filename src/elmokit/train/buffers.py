@@ -78,7 +78,7 @@ def _aligned_bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
 class Negatives:
     """The sampled words of both directions.
 
-    Samples depend only on (seed, step, direction), so that those of the next step can be drawn on a
+    Samples depend only on (seed, step, direction), so those of the next step can be drawn on a
     separate stream while a step runs. If steps are not consecutive, they are drawn when needed.
 
     Attributes:

@@ -1,7 +1,7 @@
 """The optimizer: updates the whole biLM, but only those rows of the head that a step has used.
 
 A step uses the target words and the negatives, some 20,000 of 150,000; the gradient of all other
-rows of the head is zero. With Adagrad, a zero gradient changes nothing, so that skipping those rows
+rows of the head is zero. With Adagrad, a zero gradient changes nothing, so skipping those rows
 is exact; with Adam, their averages are not updated until the word is used again.
 """
 

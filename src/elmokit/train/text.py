@@ -1,7 +1,7 @@
 """Encode plain text for an existing model, as `elmo prepare` does with the model's vocabulary.
 
 The text is read as `elmo prepare` reads it (`elmokit.data.reading`). Words of the model's
-vocabulary have their ids, special symbols first; all others get higher ids, so that an id >= V is
+vocabulary have their ids, special symbols first; all others get higher ids, so an id >= V is
 encoded by its characters as an input and is `<UNK>` as a target. Text of any length is processed in
 groups of whole documents.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.counting import Numbers
+from elmokit.data.counting import WordIds
 from elmokit.data.layout import END_ID, RESERVED, UNKNOWN_ID
 from elmokit.data.reading import Sentence
 from elmokit.errors import ConfigError, DataError
@@ -35,7 +35,7 @@ from elmokit.train.evaluate import (
     units_of,
 )
 
-# Minimum size of a group. The backward LM reads a document from its end, so that a group contains
+# Minimum size of a group. The backward LM reads a document from its end, so a group contains
 # complete documents.
 _GROUP_TOKENS = 1 << 17
 
@@ -107,7 +107,7 @@ class _Group:
         self.document = -1
         self._starts: list[int] = []
         self._known = known
-        self._ids = Numbers(ids, first=len(known))
+        self._ids = WordIds(ids, first=len(known))
 
     def add(self, sentence: Sentence) -> None:
         if sentence.document != self.document:

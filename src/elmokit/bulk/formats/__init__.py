@@ -6,7 +6,7 @@
 .parquet       one row per token                                                  (parquet.py)
 a directory    shards of .parquet, written by many processes or machines          (bulk/shards.py)
 
-All files are written from blocks (block.py), which fit into memory, so that a corpus may have any
+All files are written from blocks (block.py), which fit into memory, so a corpus may have any
 size. `open_vectors` reads them one sentence at a time.
 """
 
@@ -27,7 +27,7 @@ from elmokit.bulk.formats.arrays import (
     save_safetensors,
 )
 from elmokit.bulk.formats.block import Block, make_block
-from elmokit.bulk.formats.layout import Layout, NumberType
+from elmokit.bulk.formats.layout import DataType, Layout
 from elmokit.bulk.formats.reading import About, StoredSentence, StoredVectors, report_damage
 from elmokit.embed.blocks import TokenIds
 from elmokit.embed.vectors import SentenceVectors
@@ -125,7 +125,7 @@ def write_vectors(
     layer: str | int = "all",
     mix: Sequence[float] | None = None,
     gamma: float = 1.0,
-    dtype: NumberType = "float32",
+    dtype: DataType = "float32",
 ) -> None:
     """Write vectors that are in memory; for a corpus, use `elmokit.bulk.run.embed_corpus`.
 

@@ -14,7 +14,7 @@ from elmokit.embed.layer_choice import LayerChoice
 from elmokit.errors import DataError
 from elmokit.settings import Bounds, Settings
 
-NumberType = Literal["float32", "float16"]
+DataType = Literal["float32", "float16"]
 Vectors = NDArray[np.floating[Any]]
 
 
@@ -31,7 +31,7 @@ class Layout(Settings):
     """
 
     layer: str
-    dtype: NumberType
+    dtype: DataType
     # The largest sizes of a model; see `elmokit.config`.
     n_layers: Annotated[int, Bounds(ge=0, le=129)]
     dim: Annotated[int, Bounds(ge=0, le=2**17)]

@@ -5,7 +5,7 @@ every call; with the few rows of one time step, that takes longer than the produ
 weights, 8 rows of the original size take a third of the time.
 
 In int8, weights are quantized once, per output, and activations in every call, per token. The sums
-are exact integers, so that no token depends on the others in its batch (see `quantize.py`).
+are exact integers, so no token depends on the others in its batch (see `quantize.py`).
 """
 
 from __future__ import annotations

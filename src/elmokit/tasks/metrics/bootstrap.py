@@ -2,7 +2,7 @@
 
 The test set is resampled many times with replacement, and both systems are scored on the same
 samples (Efron and Tibshirani 1993; Koehn 2004). All metrics are functions of sums over examples,
-such as F1 of span counts, so that a sample is scored by adding rows. A system can consist of
+such as F1 of span counts, so a sample is scored by adding rows. A system can consist of
 several runs with different seeds, whose mean is its score.
 """
 
