@@ -35,10 +35,10 @@ import elmokit
 from elmokit.bulk.input import read_sentences
 from elmokit.cli.progress import part_bar
 from elmokit.embed.static import GLOVE, StaticVectors, load_static
-from elmokit.probes.morphology import bundled_pairs, measure_morphology, vocabulary_of
+from elmokit.probes.morphology import bundled_pairs, candidate_words, measure_morphology
 from elmokit.probes.reports import json_values
 from elmokit.probes.wic import measure_wic, read_wic
-from elmokit.search.neighbors import Neighbors, Passage, Rules, neighbors
+from elmokit.search.neighbors import NeighborFilter, Neighbors, Passage, neighbors
 
 # A word, its sense, a sentence. The first two are the queries of Table 4 of the paper; the others
 # are our own.
@@ -142,7 +142,7 @@ def morphology_figures(
 ) -> dict[str, Any]:
     """Measure the bundled list of related words."""
     pairs = bundled_pairs()
-    words = vocabulary_of(elmo, static)
+    words = candidate_words(elmo, static)
     values = json_values(measure_morphology(elmo, pairs, words, static=static, seed=args.seed))
     ranks = values.pop("ranks")
     values["static_figures"] = values.pop("static")
@@ -172,21 +172,21 @@ def neighbor_figures(
 ) -> dict[str, Any]:
     """Find the neighbors of the queries above: any word, and the same word only."""
 
-    def find(rules: Rules) -> list[Neighbors]:
+    def find(filter: NeighborFilter) -> list[Neighbors]:
         with tqdm(total=args.max_tokens, desc="neighbors", unit=" tokens") as bar:
             return neighbors(
                 elmo,
                 [sentence for _, _, sentence in QUERIES],
                 passages(args.text),
                 k=args.k,
-                rules=rules,
+                filter=filter,
                 state=args.state,
                 max_tokens=args.max_tokens,
                 on_window=lambda tokens: bar.update(tokens - bar.n),
             )
 
-    any_word = find(Rules(other_sentences=True))
-    same_word = find(Rules("same", other_sentences=True))
+    any_word = find(NeighborFilter(other_sentences=True))
+    same_word = find(NeighborFilter("same", other_sentences=True))
     queries = [
         {
             "word": word,
@@ -218,14 +218,14 @@ def passages(files: list[str]) -> Iterator[Passage]:
 
 def shown(result: Neighbors) -> dict[str, list[dict[str, Any]]]:
     """Return the neighbors of a query, those of the top layer with a few words around each."""
-    top = max(space for space in result.lists if space.startswith("layer"))
+    top = max(space for space in result.by_layer if space.startswith("layer"))
     return {
         space: [
             {"score": round(n.score, 4), "word": n.word}
-            | ({"sides": n.at.sides(_AROUND)} if space == top else {})
+            | ({"sides": n.marked.sides(_AROUND)} if space == top else {})
             for n in found
         ]
-        for space, found in result.lists.items()
+        for space, found in result.by_layer.items()
     }
 
 
@@ -237,8 +237,8 @@ def shared(found: list[Neighbors]) -> dict[str, float]:
     """
     by_space: dict[str, list[float]] = {}
     for one, two in zip(found[::2], found[1::2], strict=True):
-        for space in one.lists:
-            a, b = ({n.at for n in result.lists[space]} for result in (one, two))
+        for space in one.by_layer:
+            a, b = ({n.marked for n in result.by_layer[space]} for result in (one, two))
             by_space.setdefault(space, []).append(len(a & b) / max(1, len(a)))
     return {space: round(float(np.mean(shares)), 4) for space, shares in by_space.items()}
 

@@ -43,7 +43,7 @@ from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.search.files import column_name, vector_column
 from elmokit.search.index import TokenIndex, folder_bytes
-from elmokit.search.neighbors import Rules
+from elmokit.search.neighbors import NeighborFilter
 
 QUERY = "He will [play] in the final ."
 TOP = "top"
@@ -123,10 +123,10 @@ def queries(folder: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {"bytes": index.n_bytes, "tokens": index.tokens}
     figures["top"] = timed(lambda _: index.neighbors([QUERY], elmo, **top), 5)
     figures["every_layer_and_average"] = timed(lambda _: index.neighbors([QUERY], elmo), 3)
-    same = Rules(words="same")
-    figures["same_word"] = timed(lambda _: index.neighbors([QUERY], elmo, rules=same, **top), 5)
-    other = Rules(words="other", other_sentences=True)
-    figures["other_words"] = timed(lambda _: index.neighbors([QUERY], elmo, rules=other, **top), 5)
+    same = NeighborFilter(words="same")
+    figures["same_word"] = timed(lambda _: index.neighbors([QUERY], elmo, filter=same, **top), 5)
+    other = NeighborFilter(words="other", other_sentences=True)
+    figures["other_words"] = timed(lambda _: index.neighbors([QUERY], elmo, filter=other, **top), 5)
     numbers = list(range(0, index.tokens, index.tokens // 32))[:32]
     figures["32_queries"] = timed(lambda _: index.neighbors(numbers, **top), 2)
     figures["added_mb"] = own_mb() - before
@@ -138,10 +138,10 @@ def ann_queries(folder: Path) -> dict[str, Any]:
     index = TokenIndex.open(folder)
     numbers = sample(index)
     index.neighbors([1], layer=TOP, ann=True)
-    other = Rules(words="other", other_sentences=True)
+    other = NeighborFilter(words="other", other_sentences=True)
 
-    def query(i: int, rules: Rules | None = None) -> None:
-        index.neighbors([int(numbers[i])], layer=TOP, ann=True, rules=rules)
+    def query(i: int, filter: NeighborFilter | None = None) -> None:
+        index.neighbors([int(numbers[i])], layer=TOP, ann=True, filter=filter)
 
     return {"top": timed(query, 20), "other_words": timed(lambda i: query(i, other), 20)}
 
@@ -164,8 +164,11 @@ def faiss_and_parquet(folder: Path, work: Path) -> dict[str, Any]:
     figures["ann"] = phase(lambda: build_faiss(index, work))
     figures["bytes"] = folder_bytes(work)
     made = faiss.read_index(str(work / "top.faiss"), faiss.IO_FLAG_MMAP)
-    truth = [index.neighbors([int(n)], layer=TOP, rules=Rules(distinct="token")) for n in numbers]
-    tenth = [found[0].lists["layer 2"][-1].score for found in truth]
+    truth = [
+        index.neighbors([int(n)], layer=TOP, filter=NeighborFilter(distinct="token"))
+        for n in numbers
+    ]
+    tenth = [found[0].by_layer["layer 2"][-1].score for found in truth]
     made.nprobe = 1
     while True:
         right = 0

@@ -50,7 +50,7 @@ from elmokit.embed.static import GLOVE, load_static
 from elmokit.embed.vectors import FloatArray, SentenceVectors, cosines
 from elmokit.errors import ElmoWarning
 from elmokit.probes.conllu import read_treebank
-from elmokit.probes.morphology import bundled_pairs, measure_morphology, vocabulary_of
+from elmokit.probes.morphology import bundled_pairs, candidate_words, measure_morphology
 from elmokit.probes.pos import measure_pos
 from elmokit.probes.raganato import read_sets
 from elmokit.probes.reports import json_values
@@ -284,7 +284,7 @@ def without_difference(figures: dict[str, Any]) -> dict[str, Any]:
 def morphology(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
     """Measure related words for all models, with the same vocabulary."""
     english = elmokit.load(device="cpu")
-    words = vocabulary_of(english)
+    words = candidate_words(english)
 
     def measured(model: Any) -> dict[str, Any]:
         report = measure_morphology(model, bundled_pairs(), words, seed=args.seed)

@@ -36,7 +36,7 @@ from elmokit.cli.progress import part_bar
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import GLOVE, StaticVectors, load_static
 from elmokit.probes.conllu import Treebank, read_treebank
-from elmokit.probes.pos import Correct, PosResult, measure_pos, words_of
+from elmokit.probes.pos import Correct, PosResult, collect_words, measure_pos
 from elmokit.probes.raganato import read_sets
 from elmokit.probes.reports import json_values
 from elmokit.probes.statistics import difference
@@ -139,7 +139,7 @@ def pos_figures(args: argparse.Namespace, static: StaticVectors) -> None:
                 right |= {f"{tags}, {name}, {precision}": r for name, r in found.items()}
         for tags in args.tags if len(args.precision) == 2 else ():
             treebank = read_treebank(args.ud, tags)
-            words = words_of(treebank)
+            words = collect_words(treebank)
             clusters = words.clusters[words.rows[2]]
             for name in (c.label for c in LayerChoice.parse_all(args.layer, elmo.config.n_layers)):
                 pair = (f"{tags}, {name}, fast", f"{tags}, {name}, exact")

@@ -21,7 +21,7 @@ from elmokit.data.layout import END_ID
 from elmokit.data.reading import read_sentences
 from elmokit.embed.model import load
 from elmokit.embed.scoring import language_model
-from elmokit.train.evaluate import Tally, prepared_types, units_of
+from elmokit.train.evaluate import Tally, prepared_types, split_sequences
 from elmokit.train.text import text_groups
 
 STATES = ("carry", "reset")
@@ -48,7 +48,7 @@ def measure(model: str, files: list[Path], device: str) -> dict[str, dict[str, A
     found: dict[str, dict[str, Any]] = {file.stem: {} for file in files}
     for state in STATES:
         tallies = {file.stem: Tally() for file in files}
-        units = units_of(group.tokens, group.documents, state)
+        units = split_sequences(group.tokens, group.documents, state)
         documents = range(len(names)) if state == "carry" else by_sentence
         for i, losses in scorer.losses(types, units):
             tallies[names[documents[i]]].add(losses)

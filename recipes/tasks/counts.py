@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from elmokit.errors import DataError
 from elmokit.tasks.metrics.bootstrap import Metric, f1_metric, mean_metric
 from elmokit.tasks.metrics.coref import MEASURES, Counts, without_singletons
-from elmokit.tasks.metrics.spans import Span, arguments_of, spans_of
+from elmokit.tasks.metrics.spans import Span, spans_to_arguments, tags_to_spans
 from elmokit.tasks.metrics.squad import answer_f1
 
 Line = dict[str, Any]
@@ -55,7 +55,7 @@ def counts_of(task: str, path: Path, score: float) -> tuple[NDArray[np.float64],
 
 
 def _spans(line: Line) -> Row:
-    gold, predicted = set(spans_of(line["gold"])), set(spans_of(line["tags"]))
+    gold, predicted = set(tags_to_spans(line["gold"])), set(tags_to_spans(line["tags"]))
     return len(gold), len(predicted), len(gold & predicted)
 
 
@@ -70,7 +70,7 @@ def _answer(line: Line) -> Row:
 def _arguments(line: Line) -> Row:
     gold = predicted = correct = 0
     for frame in line["frames"]:
-        expected, actual = (arguments_of(_roles(frame[side])) for side in ("gold", "roles"))
+        expected, actual = (spans_to_arguments(_roles(frame[side])) for side in ("gold", "roles"))
         gold, predicted = gold + len(expected), predicted + len(actual)
         correct += len(expected & actual)
     return gold, predicted, correct

@@ -29,7 +29,7 @@ from typing import Any
 from runs import FILES, tuned_model
 
 from elmokit.errors import ElmoWarning
-from elmokit.tasks.batches import texts_of
+from elmokit.tasks.batches import collect_texts
 from elmokit.tasks.registry import load_task
 
 SUMMARY = "finetune-{task}.json"
@@ -100,7 +100,7 @@ def sentences(task: str, path: Path) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ElmoWarning)  # shown during training
         examples = load_task(task).read(str(path))
-    lines = (" ".join(text) for text in texts_of(examples) if text)
+    lines = (" ".join(text) for text in collect_texts(examples) if text)
     return "\n".join(dict.fromkeys(lines)) + "\n"
 
 

@@ -25,7 +25,7 @@ from runs import FILES
 from elmokit.embed.static import GLOVE, load_static
 from elmokit.errors import ElmoWarning
 from elmokit.storage.atomic import replace_file
-from elmokit.tasks.batches import texts_of
+from elmokit.tasks.batches import collect_texts
 from elmokit.tasks.registry import load_task
 
 _DIM = 100
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=30_000, help="number of frequent words to add")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
-    task_words = words_of(args.data)
+    task_words = collect_words(args.data)
     args.output.with_suffix(".words.txt").write_text("\n".join(sorted(task_words)) + "\n", "utf-8")
     small = load_static(GLOVE)
     large: dict[str, list[float]] = json.loads(args.npm.read_text("utf-8"))["vectors"]
@@ -53,7 +53,7 @@ def main() -> None:
     sys.stdout.write(f"{args.output}: {written:,} words\n")
 
 
-def words_of(data: Path) -> set[str]:
+def collect_words(data: Path) -> set[str]:
     """Return the words of all available tasks in lowercase, as in GloVe 6B."""
     words: set[str] = set()
     for task, names in FILES.items():
@@ -62,7 +62,7 @@ def words_of(data: Path) -> set[str]:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ElmoWarning)  # shown during training
                     examples = load_task(task).read(str(data / name))
-                words.update(token.lower() for t in texts_of(examples) for token in t)
+                words.update(token.lower() for t in collect_texts(examples) for token in t)
     return words
 
 

@@ -69,7 +69,7 @@ def main() -> None:
                 for run, folder in folders.items()
                 if (folder / "checkpoints").is_dir() and not (folder / DONE).is_file()
             ]
-            jobs = [Job(run.name, command_of(run, args, "train.epochs=1")) for run in cut]
+            jobs = [Job(run.name, task_command(run, args, "train.epochs=1")) for run in cut]
             Pool(args.output, args.processes, environment).work(
                 jobs, time.monotonic() + 60 * args.measure_minutes
             )
@@ -181,11 +181,11 @@ def jobs_of(runs: Sequence[Run], args: argparse.Namespace) -> list[Job]:
         if cell.elmo != "none":
             name = f"layers of {cell.task} {cell.model} {cell.share}"
             needs = add(name, layers_command(run, args), needs)
-        add(run.name, command_of(run, args), needs)
+        add(run.name, task_command(run, args), needs)
     return list(jobs.values())
 
 
-def command_of(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
+def task_command(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
     """Return the command of a run."""
     cell = run.cell
     command = [sys.executable, "-m", "elmokit", "task", cell.task, "train", *_files(run, args)]

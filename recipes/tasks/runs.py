@@ -156,7 +156,7 @@ def with_elmo(task: str) -> Cell:
     return Cell(task, PLACE[task])
 
 
-def layers_of(task: str) -> dict[str, Cell]:
+def compute_layers(task: str) -> dict[str, Cell]:
     """Return the columns of Table 2."""
     usual = with_elmo(task)
     return {
@@ -236,7 +236,7 @@ def all_runs() -> dict[Run, str]:
 def _tables() -> Iterator[tuple[str, str, Iterable[Cell]]]:
     columns = {
         "finetune": tuned_of,
-        "table2": layers_of,
+        "table2": compute_layers,
         "table3": places_of,
         "models": models_of,
         "static": statics_of,

@@ -32,8 +32,8 @@ from runs import (
     FILES,
     Cell,
     baseline,
+    compute_layers,
     described,
-    layers_of,
     models_of,
     places_of,
     shares_of,
@@ -75,7 +75,7 @@ def main() -> None:
     }
     makers: dict[str, Callable[[Source], Table]] = {
         "table1": table1,
-        "table2": lambda found: by_column(found, "table2", layers_of, TABLE2),
+        "table2": lambda found: by_column(found, "table2", compute_layers, TABLE2),
         "table3": lambda found: by_column(found, "table3", places_of, TABLE3),
         "models": lambda found: by_column(found, "models", models_of, {}),
         "finetune": finetune,

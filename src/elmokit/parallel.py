@@ -35,7 +35,7 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def prefetched(items: Iterator[Item], n: int = 2) -> Generator[Item, None, None]:
+def prefetch(items: Iterator[Item], n: int = 2) -> Generator[Item, None, None]:
     """Iterate in a separate thread, `n` items ahead of the consumer; items are not None."""
     with ThreadPoolExecutor(1) as reader:
         ahead = deque(reader.submit(next, items, None) for _ in range(n))

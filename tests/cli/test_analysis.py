@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import elmokit
-from elmokit.search.neighbors import Rules, neighbors
+from elmokit.search.neighbors import NeighborFilter, neighbors
 from tests.bulk.runs import Stdin
 from tests.cli.conftest import Elmo
 from tests.conftest import TINY_MODEL
@@ -37,7 +37,7 @@ def test_neighbors_equal_those_of_the_library(elmo: Elmo) -> None:
     found = json.loads(output)
     model = elmokit.load(TINY_MODEL, device="cpu")
     sentences = [vectors.tokens for vectors in model.embed(TEXT.split("\n")[:4])]
-    expected = neighbors(model, [query], sentences, k=3, rules=Rules())[0].to_dict()
+    expected = neighbors(model, [query], sentences, k=3, filter=NeighborFilter())[0].to_dict()
     assert list(found["neighbors"]) == ["layer 0", "layer 1", "layer 2", "average"]
     for name, listed in expected["neighbors"].items():
         got = found["neighbors"][name]

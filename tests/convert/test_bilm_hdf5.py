@@ -36,7 +36,7 @@ def golden(shared: Path, name: str) -> tuple[Path, list[list[list[str]]]]:
     return path, [[sentence.split() for sentence in row] for row in rows]
 
 
-def ids_of(sentences: list[list[str]]) -> torch.Tensor:
+def collect_ids(sentences: list[list[str]]) -> torch.Tensor:
     return torch.from_numpy(batch_ids([["<S>", *s, "</S>"] for s in sentences]))
 
 
@@ -51,7 +51,7 @@ def test_all_30_golden_sentences_with_carried_state(
     for group in groups:
         state = None
         for i in range(10):
-            layers, _, state = bilm(ids_of([rows[k][i] for k in group]), state)
+            layers, _, state = bilm(collect_ids([rows[k][i] for k in group]), state)
             for row, k in enumerate(group):
                 with h5py.File(path / f"lm_embeddings_{k}.hdf5") as file:
                     expected = np.concatenate(list(file[str(i)][...]), axis=-1)
@@ -78,7 +78,7 @@ def test_all_layers_of_the_reference_sentence(shared: Path, name: str) -> None:
     path, _ = golden(shared, name)
     bilm = bilm_hdf5.read(path / "options.json", path / "lm_weights.hdf5")
     words = "Michael went to the store to buy some eggs .".split()
-    found = bilm(ids_of([words])).layers[:, 0, 1:-1].detach().numpy()
+    found = bilm(collect_ids([words])).layers[:, 0, 1:-1].detach().numpy()
     sums = {
         "skip": [-24.49145, -15.46531, -39.67462],
         "no-skip": [5.86772, -9.02267, -7.87470],

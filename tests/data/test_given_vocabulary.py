@@ -18,7 +18,7 @@ from elmokit.data.prepare import prepare, read_vocabulary
 from elmokit.errors import ConfigError, DataError
 from elmokit.model.chars import char_ids_table
 from elmokit.text.vocab import SPECIALS, Vocabulary
-from elmokit.train.batches import columns_of, make_batch
+from elmokit.train.batches import make_batch, needed_columns
 from tests.data.texts import documents_of, files_in, random_text, stored_documents
 
 # Neither sorted by count nor alphabetically, and "absent" does not occur in the text.
@@ -61,7 +61,7 @@ def test_other_words_are_unknown_as_targets_but_have_spellings(text: Path, tmp_p
     assert cat >= corpus.n_words
     assert np.array_equal(corpus.chars[cat], char_ids_table(["cat"])[0])
     stream = next(Streams(corpus.tokens(), corpus.documents(), rows=4, steps=50))
-    batch = make_batch(stream, columns_of(corpus.chars, 3), corpus.n_words)
+    batch = make_batch(stream, needed_columns(corpus.chars, 3), corpus.n_words)
     assert cat in stream.targets
     assert cat in batch.types
     assert (batch.targets[stream.targets == cat] == SPECIALS.index("<UNK>")).all()

@@ -53,7 +53,7 @@ def results(elmo: ElmoModel, index: TokenIndex, tokens: list[str]) -> list[Any]:
         elmo.embed([tokens])[0].layers,
         np.array([*score.forward, *score.backward]),
         np.array([c.probability for c in (*expected.forward, *expected.backward)]),
-        np.array([hit.score for hits in near.lists.values() for hit in hits]),
+        np.array([hit.score for hits in near.by_layer.values() for hit in hits]),
         layer_0(elmo, tokens),
     ]
 

@@ -25,8 +25,8 @@ from elmokit.embed.scoring import SentenceScore
 from elmokit.errors import ConfigError, DataError, OutputError
 from elmokit.plot.figure import Picture, check_picture, write_picture
 from elmokit.plot.layers import draw_layers, read_mixes
-from elmokit.plot.senses import Use, draw_senses, read_uses, senses_in, senses_of
-from elmokit.plot.similarity import draw_similarity, similarity_of
+from elmokit.plot.senses import Use, draw_senses, project_senses, read_uses, senses_in
+from elmokit.plot.similarity import compute_similarity, draw_similarity
 from elmokit.plot.surprise import draw_surprise
 from elmokit.search.build import IndexSettings, build_index
 from elmokit.search.index import TokenIndex
@@ -53,7 +53,7 @@ def texts(picture: Picture) -> list[str]:
 
 def test_layer_0_is_one_point_and_the_others_are_not(elmo: ElmoModel, tmp_path: Path) -> None:
     (tmp_path / "uses.txt").write_text(USES)
-    found = senses_of(elmo, read_uses(tmp_path / "uses.txt"))
+    found = project_senses(elmo, read_uses(tmp_path / "uses.txt"))
     assert found.word == "play"
     assert found.groups == ["sport", "stage", "stage"]
     assert [plane.n_distinct for plane in found.planes] == [1, 3, 3]
@@ -71,7 +71,7 @@ def test_layer_0_is_one_point_and_the_others_are_not(elmo: ElmoModel, tmp_path: 
 def test_numbers_of_uses_do_not_cover_each_other(elmo: ElmoModel) -> None:
     words = ["now", "then", "later", "today", "soon", "again", "there", "here", "well", "alone"]
     uses = [Use(Marked.read(f"He will [play] {word} .")) for word in words for _ in (1, 2)]
-    picture = draw_senses(senses_of(elmo, uses, layer="top", clusters=2))
+    picture = draw_senses(project_senses(elmo, uses, layer="top", clusters=2))
     picture.draw_without_rendering()
     digits = [Text.get_window_extent(label) for label in picture.axes[0].texts]
     assert len(digits) == 20
@@ -80,13 +80,20 @@ def test_numbers_of_uses_do_not_cover_each_other(elmo: ElmoModel) -> None:
 
 def test_every_layer_is_drawn_unless_told(elmo: ElmoModel) -> None:
     uses = [Use(Marked.read(line.partition("\t")[0])) for line in USES.splitlines()]
-    assert senses_of(elmo, uses).to_dict() == senses_of(elmo, uses, layer=[0, 1, 2]).to_dict()
-    assert list(similarity_of(elmo, "I read it .").cosines) == ["layer 0", "layer 1", "layer 2"]
+    assert (
+        project_senses(elmo, uses).to_dict()
+        == project_senses(elmo, uses, layer=[0, 1, 2]).to_dict()
+    )
+    assert list(compute_similarity(elmo, "I read it .").cosines) == [
+        "layer 0",
+        "layer 1",
+        "layer 2",
+    ]
 
 
 def test_distances_on_the_plane_of_three_points_are_those_of_the_vectors(elmo: ElmoModel) -> None:
     uses = [Use(Marked.read(line.partition("\t")[0])) for line in USES.splitlines()]
-    found = senses_of(elmo, uses, layer="top")
+    found = project_senses(elmo, uses, layer="top")
     (plane,) = found.planes
     layers = [elmo.embed(" ".join(u.marked.tokens)).top[u.marked.position] for u in uses]
     vectors = np.stack([v / np.linalg.norm(v) for v in layers])
@@ -123,17 +130,17 @@ def test_bad_uses_are_named(elmo: ElmoModel, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"uses\.txt, line 2: Found no word"):
         read_uses(path)
     with pytest.raises(DataError, match="expected at least 3"):
-        senses_of(elmo, [Use(Marked(("a",), 0))])
+        project_senses(elmo, [Use(Marked(("a",), 0))])
     mixed = [Use(Marked(("a",), 0), sense) for sense in ("x", "", "x")]
     with pytest.raises(DataError, match="2 of 3 uses have a sense"):
-        senses_of(elmo, mixed)
+        project_senses(elmo, mixed)
 
 
 # ------------------------------------------------------------------------------------- similarity
 
 
 def test_cells_are_the_cosines(elmo: ElmoModel) -> None:
-    found = similarity_of(elmo, "I read it .", ["You", "read"])
+    found = compute_similarity(elmo, "I read it .", ["You", "read"])
     a, b = elmo.embed("I read it ."), elmo.embed([["You", "read"]])[0]
     for j, cosines in enumerate(found.cosines.values()):
         for r in range(4):
@@ -150,14 +157,14 @@ def test_cells_are_the_cosines(elmo: ElmoModel) -> None:
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 60)])
 def test_any_size_can_be_drawn(elmo: ElmoModel, rows: int, columns: int) -> None:
-    found = similarity_of(elmo, ["extraordinarily-long"] * rows, ["b"] * columns)
+    found = compute_similarity(elmo, ["extraordinarily-long"] * rows, ["b"] * columns)
     assert texts(draw_similarity(found)).count("b") >= 3 * columns
 
 
 def test_sentences_that_cannot_be_drawn_are_said(elmo: ElmoModel) -> None:
     for sentence in ("", "a " * 61):
         with pytest.raises(DataError, match="1 to 60"):
-            similarity_of(elmo, sentence)
+            compute_similarity(elmo, sentence)
 
 
 # ----------------------------------------------------------------------------------------- layers

@@ -14,11 +14,11 @@ from elmokit.errors import ConfigError, DataError
 from elmokit.probes.morphology import (
     WordPair,
     bundled_pairs,
+    candidate_words,
     layer_0,
     measure_morphology,
     read_pairs,
     read_words,
-    vocabulary_of,
 )
 from tests.conftest import TINY_MODEL
 
@@ -101,9 +101,9 @@ def test_the_vocabulary_has_each_word_in_one_case(elmo: elmokit.ElmoModel, tmp_p
     (tmp_path / "w.txt").write_text("the 9\nThe 8\n\nwalk\ncat\n")
     assert read_words(tmp_path / "w.txt", 2) == ["the", "walk"]
     table = StaticVectors("toy", ["the", ",", "THE", "12", "cat"], np.eye(5, dtype=np.float32))
-    assert vocabulary_of(elmo, table) == ["the", "cat"]
+    assert candidate_words(elmo, table) == ["the", "cat"]
     with pytest.raises(ConfigError):
-        vocabulary_of(elmo)
+        candidate_words(elmo)
     (tmp_path / "w.txt").write_text("\n")
     with pytest.raises(DataError):
         read_words(tmp_path / "w.txt")

@@ -18,9 +18,9 @@ from elmokit.probes.linear import Examples, LayerTable, ProbeSettings, train_pro
 from elmokit.probes.pos import (
     Correct,
     PosResult,
+    collect_words,
     measure_pos,
     most_frequent_tag,
-    words_of,
 )
 from elmokit.probes.reports import json_values
 from tests.conftest import TINY_MODEL
@@ -135,7 +135,7 @@ BANK = Treebank(
 
 
 def test_words_know_their_class_and_sentence() -> None:
-    words = words_of(BANK)
+    words = collect_words(BANK)
     assert words.tags == ["D", "N", "V"]
     assert words.rows[2].tolist() == [11, 12, 13, 15, 16, 17]
     test = words.rows[2]
@@ -147,7 +147,7 @@ def test_words_know_their_class_and_sentence() -> None:
 
 def test_the_most_frequent_tag_goes_by_the_word() -> None:
     # "The" by its lower case; "zebra" as the most frequent tag: N and V are even, N comes first.
-    assert most_frequent_tag(words_of(BANK)).tolist() == [0, 2, 1, 1, 1, 0]
+    assert most_frequent_tag(collect_words(BANK)).tolist() == [0, 2, 1, 1, 1, 0]
 
 
 def test_words_without_a_static_vector_are_zero_and_known() -> None:
@@ -159,9 +159,9 @@ def test_words_without_a_static_vector_are_zero_and_known() -> None:
 
 def test_parts_without_tags_are_refused() -> None:
     with pytest.raises(DataError, match="1 distinct tags"):
-        words_of(BANK._replace(train=[tagged("a/X")]))
+        collect_words(BANK._replace(train=[tagged("a/X")]))
     with pytest.raises(DataError):
-        words_of(BANK._replace(test=[tagged("a/")]))
+        collect_words(BANK._replace(test=[tagged("a/")]))
 
 
 # ---------------------------------------------------------------------------------------- all of it

@@ -14,8 +14,8 @@ from elmokit.probes.raganato import Instance, f1_score, read_sets
 from elmokit.probes.wordnet import (
     Entry,
     SenseSpan,
-    entry_of,
     first_sense,
+    parse_sense_key,
     read_semcor,
     read_wordnet,
     split_form,
@@ -26,7 +26,11 @@ from tests.probes.sense_data import GOLD, XML, token, write_index, write_semcor,
 
 
 def test_a_satellite_is_an_adjective() -> None:
-    assert entry_of("old%5:00:00:past:00") == entry_of("Old%3:00:01::") == Entry("old", "3")
+    assert (
+        parse_sense_key("old%5:00:00:past:00")
+        == parse_sense_key("Old%3:00:01::")
+        == Entry("old", "3")
+    )
 
 
 def test_forms_of_several_words_are_split() -> None:

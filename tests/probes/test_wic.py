@@ -14,7 +14,7 @@ from elmokit.embed.static import StaticVectors
 from elmokit.errors import DataError
 from elmokit.probes import wic as module
 from elmokit.probes.reports import json_values
-from elmokit.probes.wic import WicPair, evaluate, find_target, half_of, measure_wic, read_wic
+from elmokit.probes.wic import WicPair, assign_half, evaluate, find_target, measure_wic, read_wic
 from tests.conftest import TINY_MODEL
 
 SENTENCES = ["A play on words .", "They play well.", "She can't play the well-known play today."]
@@ -183,8 +183,8 @@ def make_pairs(n: int) -> list[WicPair]:
 
 
 def test_the_halves_never_move_and_hold_whole_lemmas() -> None:
-    assert [half_of(w) for w in ("play", "bass", "Play", "spring", "right")] == [1, 0, 1, 0, 1]
-    assert 0.4 < np.mean([half_of(f"w{i}") for i in range(1000)]) < 0.6
+    assert [assign_half(w) for w in ("play", "bass", "Play", "spring", "right")] == [1, 0, 1, 0, 1]
+    assert 0.4 < np.mean([assign_half(f"w{i}") for i in range(1000)]) < 0.6
 
 
 def test_a_perfect_score_is_right_everywhere() -> None:
@@ -198,7 +198,7 @@ def test_a_perfect_score_is_right_everywhere() -> None:
 
 def test_the_threshold_of_a_half_is_used_on_the_other() -> None:
     pairs = make_pairs(200)
-    half = np.array([half_of(pair.lemma) for pair in pairs])
+    half = np.array([assign_half(pair.lemma) for pair in pairs])
     same = np.array([pair.same for pair in pairs])
     # In half 0 the border is at 0.5, in half 1 at 5.5: each threshold is useless on the other half.
     scores = np.where(same, 1.0, 0.0) + np.where(half == 1, 5.0, 0.0)

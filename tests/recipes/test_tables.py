@@ -25,7 +25,9 @@ def write_run(folder: Path, labels: str, epochs: int = 4) -> None:
     guesses = [LabelPrediction(label, {label: 1.0}) for label in labels]
     scores = sst5.score(EXAMPLES, guesses)
     folder.mkdir(parents=True)
-    lines = [sst5.show(e, g, as_json=True) for e, g in zip(EXAMPLES, guesses, strict=True)]
+    lines = [
+        sst5.format_prediction(e, g, as_json=True) for e, g in zip(EXAMPLES, guesses, strict=True)
+    ]
     (folder / "test.jsonl").write_text("".join(f"{line}\n" for line in lines))
     results = {
         "epochs": epochs,

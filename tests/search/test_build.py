@@ -76,7 +76,7 @@ def test_the_chosen_layers_are_stored_and_others_are_refused(
     assert list(index.meta.stored) == stored
     labels = [choice.label for choice in LayerChoice.parse_all(searched, 3)]
     assert [choice.label for choice in index.choices] == labels
-    assert list(index.neighbors(QUERIES[:1], elmo)[0].lists) == labels
+    assert list(index.neighbors(QUERIES[:1], elmo)[0].by_layer) == labels
     for choice in LayerChoice.parse_all(ALL_AND_AVERAGE, 3):
         if choice.label not in labels:
             with pytest.raises(ConfigError, match=choice.label):
@@ -148,7 +148,7 @@ def test_text_is_added_to_an_index(elmo: ElmoModel, text: Path, tmp_path: Path) 
     assert rows(index)["sentences"] == rows(together)["sentences"]
     assert rows(index)["words"] == rows(together)["words"]
     assert index.token(index.tokens - 1).where == f"{more}:2"
-    assert len(before.neighbors([0])[0].lists) == 4  # a reader of the old version goes on
+    assert len(before.neighbors([0])[0].by_layer) == 4  # a reader of the old version goes on
 
 
 def test_folders_with_other_files_are_never_touched(

@@ -19,7 +19,7 @@ from elmokit.search import index as index_module
 from elmokit.search.approximate import add_ann
 from elmokit.search.build import IndexSettings, build_index
 from elmokit.search.index import TokenIndex
-from elmokit.search.neighbors import Neighbors, Rules, neighbors
+from elmokit.search.neighbors import NeighborFilter, Neighbors, neighbors
 from elmokit.sources.modeldir import ModelParts
 from elmokit.text.marked import Marked
 from tests.conftest import TINY, random_bilm
@@ -30,36 +30,36 @@ def assert_same(
     found: Neighbors, expected: Neighbors, tolerance: float, *, by_word: bool = False
 ) -> None:
     """The same scores; the same tokens too, where no tie leaves a choice."""
-    assert list(found.lists) == list(expected.lists)
-    for name, listed in expected.lists.items():
-        scores = [n.score for n in found.lists[name]]
+    assert list(found.by_layer) == list(expected.by_layer)
+    for name, listed in expected.by_layer.items():
+        scores = [n.score for n in found.by_layer[name]]
         np.testing.assert_allclose(scores, [n.score for n in listed], atol=tolerance)
         last = listed[-1].score if listed else 0
         clear = [n for n in listed if n.score > last + 3 * tolerance]
         if by_word or name == "layer 0":  # where any token of a word is as near as any other
-            assert {n.word for n in clear} <= {n.word for n in found.lists[name]}
+            assert {n.word for n in clear} <= {n.word for n in found.by_layer[name]}
         else:
-            assert {n.at for n in clear} <= {n.at for n in found.lists[name]}
+            assert {n.marked for n in clear} <= {n.marked for n in found.by_layer[name]}
 
 
 @pytest.mark.parametrize(
-    "rules",
+    "filter",
     [
-        Rules(distinct="token"),
-        Rules(),
-        Rules(distinct="word"),
-        Rules(words="same"),
-        Rules(words="other", distinct="token"),
-        Rules(other_sentences=True),
+        NeighborFilter(distinct="token"),
+        NeighborFilter(),
+        NeighborFilter(distinct="word"),
+        NeighborFilter(words="same"),
+        NeighborFilter(words="other", distinct="token"),
+        NeighborFilter(other_sentences=True),
     ],
 )
 def test_the_index_finds_what_the_search_of_the_text_finds(
-    elmo: ElmoModel, index: TokenIndex, sentences: list[list[str]], rules: Rules
+    elmo: ElmoModel, index: TokenIndex, sentences: list[list[str]], filter: NeighborFilter
 ) -> None:
-    expected = neighbors(elmo, QUERIES, sentences, k=7, rules=rules)
-    found = index.neighbors(QUERIES, elmo, k=7, rules=rules)
+    expected = neighbors(elmo, QUERIES, sentences, k=7, filter=filter)
+    found = index.neighbors(QUERIES, elmo, k=7, filter=filter)
     for got, wanted in zip(found, expected, strict=True):
-        assert_same(got, wanted, 1e-3, by_word=rules.distinct == "word")
+        assert_same(got, wanted, 1e-3, by_word=filter.distinct == "word")
         assert got.tokens == wanted.tokens == sum(map(len, sentences))
 
 
@@ -81,17 +81,17 @@ def test_the_exact_search_is_brute_force_over_the_stored_vectors(
         "k": index.tokens,
         "layer": "mix",
         "mix": weights,
-        "rules": Rules(distinct="token"),
+        "filter": NeighborFilter(distinct="token"),
     }
     for query in (5, 200):
         (found,) = index.neighbors([query], **everything)
         scores = np.full(index.tokens, -np.inf)
-        for hit in found.lists["mix"]:
+        for hit in found.by_layer["mix"]:
             scores[hit.token] = hit.score  # type: ignore[attr-defined]
         expected = vectors @ vectors[query]
         expected[query] = -np.inf  # it does not find itself
         np.testing.assert_allclose(scores, expected, atol=2e-6)
-        listed = [hit.score for hit in found.lists["mix"]]
+        listed = [hit.score for hit in found.by_layer["mix"]]
         assert listed == sorted(listed, reverse=True)
 
 
@@ -101,11 +101,13 @@ def test_a_token_of_the_index_is_a_query_and_needs_no_model(
     number = index.find("PLAYS")[0]
     token = index.token(number)
     assert token.word == "plays"
-    (by_number,) = index.neighbors([number], k=6, rules=Rules(distinct="token"))
-    (by_words,) = index.neighbors([token.at], elmo, k=7, rules=Rules(distinct="token"))
-    for name, listed in by_number.lists.items():
+    (by_number,) = index.neighbors([number], k=6, filter=NeighborFilter(distinct="token"))
+    (by_words,) = index.neighbors(
+        [token.marked], elmo, k=7, filter=NeighborFilter(distinct="token")
+    )
+    for name, listed in by_number.by_layer.items():
         assert number not in [n.token for n in listed]  # type: ignore[attr-defined]
-        others = [n for n in by_words.lists[name] if n.token != number][:6]  # type: ignore[attr-defined]
+        others = [n for n in by_words.by_layer[name] if n.token != number][:6]  # type: ignore[attr-defined]
         np.testing.assert_allclose([n.score for n in listed], [n.score for n in others], atol=2e-3)
     assert by_number.to_dict()["query"]["token"] == number
     with pytest.raises(DataError, match="999999"):
@@ -127,14 +129,16 @@ def test_rare_words_are_left_out_if_asked(elmo: ElmoModel, tmp_path: Path) -> No
     index = TokenIndex.open(tmp_path / "rare")
     for least, words in ((1, {"a", "A", "b", "c", "d"}), (2, {"a", "A", "b"}), (5, {"a", "A"})):
         (found,) = index.neighbors(["[a] x"], elmo, k=50, min_count=least)
-        assert {n.word for n in found.lists["layer 1"]} == words
+        assert {n.word for n in found.by_layer["layer 1"]} == words
     with pytest.raises(ConfigError, match="min_count"):
         index.neighbors(["[a] x"], elmo, min_count=0)
 
 
 def test_a_model_searches_an_index(elmo: ElmoModel, index: TokenIndex) -> None:
-    (expected,) = index.neighbors(["the [play] was on ."], elmo, k=3, rules=Rules(words="other"))
-    found = elmo.neighbors("the [play] was on .", index, 3, rules=Rules(words="other"))
+    (expected,) = index.neighbors(
+        ["the [play] was on ."], elmo, k=3, filter=NeighborFilter(words="other")
+    )
+    found = elmo.neighbors("the [play] was on .", index, 3, filter=NeighborFilter(words="other"))
     assert found.to_dict() == expected.to_dict()
 
 
@@ -194,24 +198,27 @@ def test_an_approximate_index_reaches_its_recall_and_keeps_to_the_filters(
     index = TokenIndex.open(index.folder)
     check_approximate(index, choices)
     (found,) = index.neighbors(["a [river] , a bank"], elmo, layer=choices, ann=True)
-    assert found.lists["layer 2"][0].where == f"{more}:1"
+    assert found.by_layer["layer 2"][0].where == f"{more}:1"
 
 
 def check_approximate(index: TokenIndex, choices: Any) -> None:
     numbers = list(range(0, index.tokens, 40))
-    for rules in (Rules(distinct="token"), Rules("other", "word", other_sentences=True)):
-        exact = index.neighbors(numbers, layer=choices, rules=rules, k=5)
-        found = index.neighbors(numbers, layer=choices, rules=rules, k=5, ann=True)
+    for filter in (
+        NeighborFilter(distinct="token"),
+        NeighborFilter("other", "word", other_sentences=True),
+    ):
+        exact = index.neighbors(numbers, layer=choices, filter=filter, k=5)
+        found = index.neighbors(numbers, layer=choices, filter=filter, k=5, ann=True)
         right = total = 0
         for a, b in zip(exact, found, strict=True):
-            for name, listed in a.lists.items():
-                scores = [n.score for n in b.lists[name]]
+            for name, listed in a.by_layer.items():
+                scores = [n.score for n in b.by_layer[name]]
                 assert scores == sorted(scores, reverse=True)
                 total += len(listed)
                 right += sum(score >= listed[-1].score - 1e-6 for score in scores)
-                words = [n.word.casefold() for n in b.lists[name]]
-                if rules.words == "other":
+                words = [n.word.casefold() for n in b.by_layer[name]]
+                if filter.words == "other":
                     assert a.query.word.casefold() not in words
                     assert len(set(words)) == len(words)
-                    assert a.query.tokens not in [n.at.tokens for n in b.lists[name]]
+                    assert a.query.tokens not in [n.marked.tokens for n in b.by_layer[name]]
         assert right / total > 0.85

@@ -13,7 +13,7 @@ import pytest
 import elmokit
 from elmokit.errors import DataError, ElmoError
 from elmokit.search import neighbors as module
-from elmokit.search.neighbors import Neighbors, Passage, Rules, neighbors
+from elmokit.search.neighbors import NeighborFilter, Neighbors, Passage, neighbors
 from elmokit.text.marked import Marked
 from tests.conftest import TINY_MODEL
 
@@ -38,7 +38,11 @@ def text() -> list[list[str]]:
 
 
 def brute_force(
-    elmo: elmokit.ElmoModel, query: Marked, text: Sequence[Sequence[str]], k: int, rules: Rules
+    elmo: elmokit.ElmoModel,
+    query: Marked,
+    text: Sequence[Sequence[str]],
+    k: int,
+    filter: NeighborFilter,
 ) -> dict[str, list[tuple[float, tuple[str, ...], int]]]:
     """Every token, one after the other, in plain numpy."""
     lists: dict[str, list[tuple[float, tuple[str, ...], int]]] = {}
@@ -55,11 +59,11 @@ def brute_force(
         kept = []
         for score, tokens, place, word in sorted(found, key=lambda f: -f[0]):
             same = word == query.word.casefold()
-            key = {"token": object(), "sentence": (tokens, place), "word": word}[rules.distinct]
+            key = {"token": object(), "sentence": (tokens, place), "word": word}[filter.distinct]
             if (
-                (rules.words == "same" and not same)
-                or (rules.words == "other" and same)
-                or (rules.other_sentences and tokens == query.tokens)
+                (filter.words == "same" and not same)
+                or (filter.words == "other" and same)
+                or (filter.other_sentences and tokens == query.tokens)
                 or key in seen
             ):
                 continue
@@ -71,38 +75,38 @@ def brute_force(
 
 def assert_same(found: Neighbors, expected: dict[str, list[tuple[float, Any, Any]]]) -> None:
     """The same scores; the same tokens too, where no tie leaves a choice."""
-    assert list(found.lists) == list(expected)
+    assert list(found.by_layer) == list(expected)
     for name, listed in expected.items():
-        scores = [n.score for n in found.lists[name]]
+        scores = [n.score for n in found.by_layer[name]]
         np.testing.assert_allclose(scores, [score for score, _, _ in listed], atol=3e-6)
         if not listed:
             continue
         last = listed[-1][0]
         clear = {(t, p) for score, t, p in listed if score > last + 1e-5}
-        assert clear <= {(n.at.tokens, n.at.position) for n in found.lists[name]}
+        assert clear <= {(n.marked.tokens, n.marked.position) for n in found.by_layer[name]}
 
 
 @pytest.mark.parametrize(
-    "rules",
+    "filter",
     [
-        Rules(distinct="token"),
-        Rules(),
-        Rules(distinct="word"),
-        Rules(words="same"),
-        Rules(words="other", distinct="token"),
-        Rules(other_sentences=True),
+        NeighborFilter(distinct="token"),
+        NeighborFilter(),
+        NeighborFilter(distinct="word"),
+        NeighborFilter(words="same"),
+        NeighborFilter(words="other", distinct="token"),
+        NeighborFilter(other_sentences=True),
     ],
 )
 def test_the_search_finds_what_brute_force_finds(
     elmo: elmokit.ElmoModel,
     text: list[list[str]],
-    rules: Rules,
+    filter: NeighborFilter,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "_WINDOW_TOKENS", 50)  # many windows
-    found = neighbors(elmo, QUERIES, text, k=7, rules=rules)
+    found = neighbors(elmo, QUERIES, text, k=7, filter=filter)
     for query, result in zip(QUERIES, found, strict=True):
-        assert_same(result, brute_force(elmo, query, text, 7, rules))
+        assert_same(result, brute_force(elmo, query, text, 7, filter))
 
 
 def test_the_windows_do_not_matter(
@@ -112,33 +116,33 @@ def test_the_windows_do_not_matter(
     monkeypatch.setattr(module, "_WINDOW_TOKENS", 1)
     alone = neighbors(elmo, QUERIES, text, k=5)
     for a, b in zip(whole, alone, strict=True):
-        for name in a.lists:
-            scores = [[n.score for n in found.lists[name]] for found in (a, b)]
+        for name in a.by_layer:
+            scores = [[n.score for n in found.by_layer[name]] for found in (a, b)]
             np.testing.assert_allclose(*scores, atol=3e-6)
 
 
 def test_of_ties_the_first_in_the_text_is_listed(elmo: elmokit.ElmoModel) -> None:
     text = [Passage(["a", "play"], "1"), Passage(["a", "play"], "2"), Passage(["a", "play"], "3")]
-    rules = Rules(distinct="token", words="same")
-    found = neighbors(elmo, ["the [play] ."], text, k=2, rules=rules)[0]
-    assert [[n.where for n in listed] for listed in found.lists.values()] == [["1", "2"]] * 4
+    filter = NeighborFilter(distinct="token", words="same")
+    found = neighbors(elmo, ["the [play] ."], text, k=2, filter=filter)[0]
+    assert [[n.where for n in listed] for listed in found.by_layer.values()] == [["1", "2"]] * 4
 
 
 def test_the_same_sentence_again_is_listed_once(elmo: elmokit.ElmoModel) -> None:
     found = neighbors(elmo, ["the [play] ."], [["a", "play"]] * 3 + [["a", "cat"]], k=10)[0]
-    shown = [(n.at.tokens, n.at.position) for n in found.lists["layer 2"]]
+    shown = [(n.marked.tokens, n.marked.position) for n in found.by_layer["layer 2"]]
     assert sorted(shown) == [(("a", w), p) for w in ("cat", "play") for p in (0, 1)]
 
 
 def test_k_larger_than_the_text_lists_all_of_it(elmo: elmokit.ElmoModel) -> None:
     found = neighbors(elmo, ["the [play] ."], [["a", "b"], [], ["c"]], k=10)[0]
     assert found.tokens == 3
-    assert {n.word for n in found.lists["layer 1"]} == {"a", "b", "c"}
+    assert {n.word for n in found.by_layer["layer 1"]} == {"a", "b", "c"}
 
 
 def test_an_empty_text_has_no_neighbors(elmo: elmokit.ElmoModel) -> None:
     found = neighbors(elmo, ["the [play] ."], [])[0]
-    assert all(not listed for listed in found.lists.values())
+    assert all(not listed for listed in found.by_layer.values())
     assert "layer 0: no neighbors" in str(found)
 
 
@@ -147,7 +151,7 @@ def test_a_text_of_strings_is_tokenized_and_not_read_letter_by_letter(
 ) -> None:
     found = neighbors(elmo, ["the [play] ."], ["A play.", "A cat."], k=10)[0]
     assert found.tokens == 6
-    assert {n.word for n in found.lists["layer 2"]} == {"A", "play", "cat", "."}
+    assert {n.word for n in found.by_layer["layer 2"]} == {"A", "play", "cat", "."}
     with pytest.raises(DataError):
         neighbors(elmo, ["the [play] ."], "A play.")
 
@@ -155,9 +159,9 @@ def test_a_text_of_strings_is_tokenized_and_not_read_letter_by_letter(
 def test_the_own_token_is_at_cosine_1(elmo: elmokit.ElmoModel) -> None:
     text = [["x", "y"], ["the", "play", "."]]
     found = neighbors(elmo, ["the [play] ."], text, k=1)[0]
-    for listed in found.lists.values():
+    for listed in found.by_layer.values():
         assert listed[0].score == pytest.approx(1.0, abs=1e-5)
-        assert listed[0].at == found.query
+        assert listed[0].marked == found.query
 
 
 def test_the_text_is_read_no_further_than_asked(elmo: elmokit.ElmoModel) -> None:
@@ -192,8 +196,8 @@ def test_only_what_is_among_the_best_is_remembered(
 def test_a_mix_of_one_layer_is_that_layer(elmo: elmokit.ElmoModel, text: list[list[str]]) -> None:
     chosen = ["1", "mix", "top", "average"]
     found = neighbors(elmo, QUERIES[:1], text, k=5, layer=chosen, mix=(0, 2, 0))[0]
-    assert list(found.lists) == ["layer 1", "mix", "layer 2", "average"]
-    scores = [[n.score for n in found.lists[name]] for name in ("layer 1", "mix")]
+    assert list(found.by_layer) == ["layer 1", "mix", "layer 2", "average"]
+    scores = [[n.score for n in found.by_layer[name]] for name in ("layer 1", "mix")]
     np.testing.assert_allclose(*scores, atol=2e-6)
 
 
@@ -231,7 +235,7 @@ def test_what_is_no_mark_says_what_to_do(given: Any, position: int | None, told:
 
 def test_a_long_sentence_is_shortened_around_the_word() -> None:
     marked = Marked(tuple("a b c d e f g".split()), 3)
-    assert marked.show() == "a b c [d] e f g"
-    assert marked.show(1) == "... c [d] e ..."
-    assert marked.show(0) == "... [d] ..."
-    assert marked.show(3) == marked.show()
+    assert marked.format() == "a b c [d] e f g"
+    assert marked.format(1) == "... c [d] e ..."
+    assert marked.format(0) == "... [d] ..."
+    assert marked.format(3) == marked.format()

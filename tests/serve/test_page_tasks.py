@@ -203,7 +203,7 @@ def test_notices_of_the_task_panel(desk: Visit) -> None:
 
 def _shown(task: Task[Any], text: str, prediction: Any, form: str = "text") -> dict[str, Any]:
     (example,) = task.parse([Line("here", 1, text)], form)
-    found: dict[str, Any] = json.loads(task.show(example, prediction, as_json=True))
+    found: dict[str, Any] = json.loads(task.format_prediction(example, prediction, as_json=True))
     return found
 
 

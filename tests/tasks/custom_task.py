@@ -85,7 +85,7 @@ class Digits(Task):
         right = sum(e.label == p for e, p in zip(examples, predictions))
         return {"accuracy": 100 * right / len(examples)}
 
-    def show(self, example, prediction, *, as_json):
+    def format_prediction(self, example, prediction, *, as_json):
         return json.dumps({"label": prediction}) if as_json else str(prediction)
 """
 

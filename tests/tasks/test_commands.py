@@ -16,7 +16,7 @@ from tests.conftest import TINY_MODEL
 from tests.tasks.conftest import SMALL
 from tests.tasks.custom_task import custom_task
 
-ALONE = ("--static", "none")
+SINGLE_PROCESS = ("--static", "none")
 
 
 def elmo(*arguments: object, given: str | None = None) -> Result:
@@ -114,10 +114,16 @@ def test_a_task_of_ones_own_is_one_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["ner", "train", "nothing.txt", "nothing.txt", "-o", "x", *ALONE], "does not exist"),
+        (
+            ["ner", "train", "nothing.txt", "nothing.txt", "-o", "x", *SINGLE_PROCESS],
+            "does not exist",
+        ),
         (["gone.py", "predict", "x", "-"], "not found: gone.py"),
         (["ner", "predict", "nowhere", "-"], "no trained task model"),
-        (["ner", "train", __file__, __file__, "-o", "x", "--elmo", "none", *ALONE], "line 1"),
+        (
+            ["ner", "train", __file__, __file__, "-o", "x", "--elmo", "none", *SINGLE_PROCESS],
+            "line 1",
+        ),
     ],
 )
 def test_wrong_use_is_told(arguments: list[str], message: str) -> None:

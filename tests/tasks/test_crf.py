@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import DataError
-from elmokit.tasks.ner import allowed_transitions, labels_of
+from elmokit.tasks.ner import allowed_transitions, build_tag_set
 from elmokit.tasks.nn.crf import Allowed, Crf
 
 
@@ -91,7 +91,7 @@ def test_gradients_are_right() -> None:
 @pytest.mark.parametrize("scheme", ["BIOES", "BIO"])
 def test_decoded_tags_never_break_the_rules(scheme: str) -> None:
     torch.manual_seed(1)
-    labels = labels_of(["A", "B"], scheme)
+    labels = build_tag_set(["A", "B"], scheme)
     rules = allowed_transitions(labels, scheme)
     crf = Crf(rules)
     for scale in (1.0, 50.0, 1000.0):  # however sure the emissions are
@@ -103,7 +103,7 @@ def test_decoded_tags_never_break_the_rules(scheme: str) -> None:
 
 
 def test_the_rules_of_bioes_and_bio() -> None:
-    labels = labels_of(["A", "B"], "BIOES")
+    labels = build_tag_set(["A", "B"], "BIOES")
     rules = allowed_transitions(labels, "BIOES")
     at = {label: i for i, label in enumerate(labels)}
 
@@ -118,7 +118,7 @@ def test_the_rules_of_bioes_and_bio() -> None:
         assert not may(a, b)
     assert not rules.end[at["B-A"]]
     assert not rules.start[at["E-A"]]
-    labels = labels_of(["A"], "BIO")
+    labels = build_tag_set(["A"], "BIO")
     rules = allowed_transitions(labels, "BIO")
     assert labels == ["O", "B-A", "I-A"]
     assert rules.transitions.tolist() == [[True, True, False], [True] * 3, [True] * 3]
@@ -143,4 +143,4 @@ def test_training_learns_the_transitions() -> None:
 @pytest.mark.parametrize("types", ["9" * 100, [str(i) for i in range(1000)]])
 def test_labels_that_no_task_has_are_an_error(types: str | list[str]) -> None:
     with pytest.raises(DataError):
-        labels_of(types, "BIOES")
+        build_tag_set(types, "BIOES")

@@ -19,7 +19,7 @@ from elmokit.settings import with_settings
 from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import plan
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.data import Data, load_data, share_of
+from elmokit.tasks.data import Data, load_data, sample_fraction
 from elmokit.tasks.loop import NotFiniteError, train
 from elmokit.tasks.ner import Ner, NerConfig, Sentence
 from tests.conftest import TINY_MODEL
@@ -382,11 +382,11 @@ def test_a_loss_that_is_not_finite_stops_the_run(data: Data[Sentence], tmp_path:
 
 def test_shares_are_parts_of_larger_shares() -> None:
     examples = [Sentence((str(i),)) for i in range(1000)]
-    small, large = share_of(examples, 0.1), share_of(examples, 0.5)
+    small, large = sample_fraction(examples, 0.1), sample_fraction(examples, 0.5)
     assert len(small) == 100
     assert set(small) < set(large)
-    assert share_of(examples, 1.0) == examples
-    assert len(share_of(examples[:3], 0.001)) == 1
+    assert sample_fraction(examples, 1.0) == examples
+    assert len(sample_fraction(examples[:3], 0.001)) == 1
 
 
 def test_a_share_of_the_data_knows_its_own_words_only(files: tuple[str, str]) -> None:

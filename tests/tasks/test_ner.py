@@ -18,7 +18,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError, ElmoWarning
 from elmokit.sources import hub, published, resolve
 from elmokit.tasks import loop
-from elmokit.tasks.batches import Dataset, texts_of
+from elmokit.tasks.batches import Dataset, collect_texts
 from elmokit.tasks.data import Data, load_data, read_examples, scored_examples
 from elmokit.tasks.loop import train
 from elmokit.tasks.ner import Ner, NerModel, Sentence
@@ -245,7 +245,7 @@ def test_prediction_does_not_depend_on_company(trained: Any, files: tuple[str, s
     examples = TASK.read(files[1])
     assert [saved.predict([e])[0] for e in examples] == saved.predict(examples)
     assert saved.predict([]) == []
-    assert texts_of([]) == []
+    assert collect_texts([]) == []
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_the_network_learns_and_predicts_from_its_folder(
     assert [line["label"] for line in told] == [guess.label for guess in predicted]
     assert [line["gold_label"] for line in told] == [e.label for e in examples]
     asked = next(TASK.parse([Line("x", 1, "a boy runs here\tthe girl sings")], "text"))
-    shown = TASK.show(asked, saved.predict([asked])[0], as_json=False)
+    shown = TASK.format_prediction(asked, saved.predict([asked])[0], as_json=False)
     assert shown == "contradiction\ta boy runs here\tthe girl sings"
     done = command(
         *("task", "snli", "predict", tmp_path / "run", "-", "--device", "cpu"),

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from elmokit.tasks.metrics.spans import Span, span_scores, spans_of, tags_of
+from elmokit.tasks.metrics.spans import Span, span_scores, spans_to_tags, tags_to_spans
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from elmokit.tasks.metrics.spans import Span, span_scores, spans_of, tags_of
     ],
 )
 def test_spans(tags: str, expected: list[tuple[int, int, str]]) -> None:
-    assert spans_of(tags.split()) == [Span(*span) for span in expected]
+    assert tags_to_spans(tags.split()) == [Span(*span) for span in expected]
 
 
 @pytest.mark.parametrize("scheme", ["BIO", "BIOES"])
@@ -40,7 +40,7 @@ def test_spans_survive_being_written(scheme: str) -> None:
             if draw.random() < 0.6:
                 spans.append(Span(place, end, draw.choice("AB")))
             place = end
-        assert spans_of(tags_of(spans, length, scheme)) == spans
+        assert tags_to_spans(spans_to_tags(spans, length, scheme)) == spans
 
 
 def conlleval(gold: list[list[str]], predicted: list[list[str]]) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning
 from elmokit.settings import with_settings
 from elmokit.tasks import squad_data
-from elmokit.tasks.batches import Dataset, texts_of
+from elmokit.tasks.batches import Dataset, collect_texts
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, load_data
 from elmokit.tasks.loop import train
@@ -341,7 +341,7 @@ def test_batch_mates_change_nothing(data: Data[Question], elmo: ElmoModel) -> No
         Question("Who?", ("Who", "keeps") * 20, Passage.of("Ann keeps the ring. " * 12)),
     ]
     cache = LayerCache(max_bytes=0)
-    layers = cache.layers(elmo, texts_of(questions), torch.device("cpu"))
+    layers = cache.layers(elmo, collect_texts(questions), torch.device("cpu"))
     found = Dataset(questions, layers, torch.device("cpu"))
     together = model(found.batch(range(len(questions))))
     answers = model.decode(found.batch(range(len(questions))))

@@ -24,7 +24,7 @@ from elmokit.tasks.batches import Dataset
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, load_data, scored_examples
 from elmokit.tasks.loop import train
-from elmokit.tasks.metrics.spans import Span, tags_of
+from elmokit.tasks.metrics.spans import Span, spans_to_tags
 from elmokit.tasks.nn.crf import viterbi
 from elmokit.tasks.propbank import Frame, Sentence
 from elmokit.tasks.srl import Srl, SrlModel
@@ -248,7 +248,7 @@ def test_columns_are_in_the_order_of_the_tokens(tmp_path: Path) -> None:
         Frame(4, (Span(2, 3, "A0"), Span(4, 5, "V"))),
         Frame(1, (Span(0, 1, "A0"), Span(1, 2, "V"), Span(2, 5, "A1"))),
     ]
-    shown = TASK.show(Sentence(tokens, predicates=(4, 1)), frames, as_json=False)
+    shown = TASK.format_prediction(Sentence(tokens, predicates=(4, 1)), frames, as_json=False)
     assert read(tmp_path, shown) == [Sentence.of((*tokens[:4], "New_York"), frames[::-1])]
 
 
@@ -338,7 +338,9 @@ def test_the_tagger_learns_and_predicts_from_its_folder(
     assert [saved.predict([e])[0] for e in examples] == predicted
     # What it writes is read again, by itself as gold data and as what is asked for.
     path = tmp_path / "own.jsonl"
-    shown = [TASK.show(e, p, as_json=True) for e, p in zip(examples, predicted, strict=True)]
+    shown = [
+        TASK.format_prediction(e, p, as_json=True) for e, p in zip(examples, predicted, strict=True)
+    ]
     path.write_text("".join(line + "\n" for line in shown))
     own = TASK.read(str(path))
     assert [[f.arguments for f in s.frames or ()] for s in own] == [
@@ -441,7 +443,7 @@ def test_no_decoded_frame_breaks_the_rules(
         assert tags[frame.predicate] in ("B-V", "I-V")
         for before, after in pairwise(["O", *tags]):
             assert not after.startswith("I-") or before[1:] == after[1:]
-        assert tags_of(frame.arguments, len(tags)) == tags
+        assert spans_to_tags(frame.arguments, len(tags)) == tags
 
 
 def test_verbs_alone(files: tuple[str, str]) -> None:
@@ -458,7 +460,10 @@ def test_verbs_alone(files: tuple[str, str]) -> None:
     nouns = sum(not f.verb for s in everything.dev.examples for f in s.frames or ())
     assert nouns > 0
     assert scores["predicates"] == sum(len(s.frames or ()) for s in everything.dev.examples) - nouns
-    shown = [TASK.show(s, f, as_json=True) for s, f in zip(data.dev.examples, found, strict=True)]
+    shown = [
+        TASK.format_prediction(s, f, as_json=True)
+        for s, f in zip(data.dev.examples, found, strict=True)
+    ]
     assert sum(len(json.loads(line)["frames"]) for line in shown) == scores["predicates"]
 
 

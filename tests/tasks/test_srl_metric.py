@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elmokit.tasks.metrics.spans import Argument, Span, arguments_of, srl_scores
+from elmokit.tasks.metrics.spans import Argument, Span, spans_to_arguments, srl_scores
 
 Spans = list[Span]
 
@@ -33,7 +33,7 @@ def spans(text: str) -> Spans:
     ],
 )
 def test_pieces_are_joined(text: str, expected: set[Any]) -> None:
-    assert arguments_of(spans(text)) == {Argument(*argument) for argument in expected}
+    assert spans_to_arguments(spans(text)) == {Argument(*argument) for argument in expected}
 
 
 def test_figures_worked_by_hand() -> None:

@@ -16,7 +16,7 @@ from elmokit.tasks.batches import Dataset
 from elmokit.tasks.classify import MAX_TOKENS, LabelPrediction
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import load_data, scored_examples
-from elmokit.tasks.sst5 import Review, Sst5, phrases_of
+from elmokit.tasks.sst5 import Review, Sst5, expand_phrases
 from elmokit.text.lines import Line
 from tests.tasks.test_commands import elmo as command
 from tests.tasks.trials import check_batch_mates, check_gradients, learn, with_both, write_examples
@@ -68,7 +68,7 @@ def test_trees_are_read_with_all_their_phrases(tmp_path: Path) -> None:
     [review] = read(tmp_path, "(3 (2 It) (4 (2 's) (4 lovely)))\n\n")
     assert review.tokens == ("It", "'s", "lovely")
     assert review.label == "3"
-    found = [(" ".join(phrase.tokens), phrase.label) for phrase in phrases_of([review])]
+    found = [(" ".join(phrase.tokens), phrase.label) for phrase in expand_phrases([review])]
     assert found == [
         ("It 's lovely", "3"),
         ("It", "2"),
@@ -182,7 +182,7 @@ def test_the_network_learns_and_predicts_from_its_folder(
     assert [line["gold"] for line in told] == [e.label for e in examples]
     review = next(TASK.parse([Line("x", 1, "This film is very good.")], "text"))
     [guess] = saved.predict([review])
-    assert TASK.show(review, guess, as_json=False) == "4\tThis film is very good ."
+    assert TASK.format_prediction(review, guess, as_json=False) == "4\tThis film is very good ."
     assert sum(guess.probabilities.values()) == pytest.approx(1)
     done = command(
         *("task", "sst5", "predict", tmp_path / "run", "-", "--device", "cpu"),

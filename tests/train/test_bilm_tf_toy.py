@@ -19,7 +19,7 @@ from elmokit.model.engine import PlainEngine
 from elmokit.model.scoring import Scorer
 from elmokit.sources import modeldir
 from elmokit.train.config import RunConfig
-from elmokit.train.evaluate import encoder_of, evaluate, prepared_types
+from elmokit.train.evaluate import evaluate, make_encoder, prepared_types
 from elmokit.train.loop import train
 from elmokit.train.optimizer import OptimizerConfig
 from elmokit.train.step import StepConfig
@@ -49,6 +49,6 @@ def test_the_toy_of_bilm_tf_is_learned_as_in_its_own_test(shared: Path, tmp_path
     assert model.head is not None
     engine = PlainEngine(model.bilm)
     scorer = Scorer(engine, model.bilm.config.lstm, model.head, torch.device("cpu"))
-    types = prepared_types(encoder_of(engine, corpus.chars), corpus.n_words)
+    types = prepared_types(make_encoder(engine, corpus.chars), corpus.n_words)
     found = evaluate(scorer, types, corpus.tokens(), corpus.documents())
     assert found.mean < 20

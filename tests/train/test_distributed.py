@@ -28,9 +28,9 @@ from elmokit.errors import ConfigError
 from elmokit.settings import with_settings
 from elmokit.train import checkpoint
 from elmokit.train.__main__ import arguments
-from elmokit.train.batches import columns_of, make_batch
+from elmokit.train.batches import make_batch, needed_columns
 from elmokit.train.config import RunConfig, run_preset
-from elmokit.train.distributed import ALONE, Group, RanksDifferError
+from elmokit.train.distributed import SINGLE_PROCESS, Group, RanksDifferError
 from elmokit.train.loop import train
 from tests.process_utils import HANG_SECONDS, Child, Pause, start
 from tests.train.conftest import SETTINGS
@@ -230,7 +230,7 @@ def run_steps(kind: str, corpus: Corpus, group: Group) -> tuple[Any, list[list[f
     share = group.share(config.step.rows)
     size = {"rows": config.step.rows, "steps": config.step.steps, "restart": 0.3}
     streams = Streams(corpus.tokens(), corpus.documents(), share=share, **size)  # type: ignore[arg-type]
-    columns = columns_of(corpus.chars, 3)
+    columns = needed_columns(corpus.chars, 3)
     found = []
     for number in range(3 if kind == "fast" else 12):
         result = made(make_batch(next(streams), columns, corpus.n_words), number, 0.1)
@@ -267,7 +267,7 @@ def rank_of_steps(rank: int, world: int, port: int, kind: str, data: str, out: s
 def test_ranks_hold_the_same_weights_to_the_bit(corpus: Corpus, tmp_path: Path, kind: str) -> None:
     if kind == "fast":
         pytest.importorskip("triton", reason="the fast kernels need Triton (Linux)")
-    alone, expected = run_steps(kind, corpus, ALONE)
+    alone, expected = run_steps(kind, corpus, SINGLE_PROCESS)
     given = (2, free_port(), kind, str(corpus.path), str(tmp_path))
     with start(rank_of_steps, 0, *given) as one, start(rank_of_steps, 1, *given) as other:
         for child in (one, other):
@@ -298,8 +298,8 @@ def test_only_rank_0_prints() -> None:
 
 def test_one_process_is_a_group_of_one() -> None:
     tensor = torch.ones(2, 3)
-    assert ALONE.gather(tensor, 0) is tensor
-    assert torch.equal(ALONE.part(tensor, 1), tensor)
-    assert ALONE.any(True)
-    assert not ALONE.any(False)
-    assert ALONE.from_first({"a": 1}) == {"a": 1}
+    assert SINGLE_PROCESS.gather(tensor, 0) is tensor
+    assert torch.equal(SINGLE_PROCESS.part(tensor, 1), tensor)
+    assert SINGLE_PROCESS.any(True)
+    assert not SINGLE_PROCESS.any(False)
+    assert SINGLE_PROCESS.broadcast({"a": 1}) == {"a": 1}

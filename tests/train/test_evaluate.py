@@ -16,7 +16,7 @@ from elmokit.model.engine import PlainEngine, exact_engine
 from elmokit.model.lstm import LstmState
 from elmokit.model.scoring import Scorer, TextTypes
 from elmokit.model.softmax import LMHead
-from elmokit.train.evaluate import encoder_of, evaluate, prepared_types
+from elmokit.train.evaluate import evaluate, make_encoder, prepared_types
 from tests.conftest import TINY, random_bilm
 
 
@@ -28,7 +28,7 @@ def model(corpus: Corpus) -> tuple[BiLM, LMHead]:
 
 def language_models(corpus: Corpus, bilm: BiLM, head: LMHead) -> tuple[Scorer, TextTypes]:
     engine = exact_engine(bilm)
-    types = prepared_types(encoder_of(engine, corpus.chars), corpus.n_words)
+    types = prepared_types(make_encoder(engine, corpus.chars), corpus.n_words)
     return Scorer(engine, bilm.config.lstm, head, torch.device("cpu")), types
 
 
@@ -37,7 +37,7 @@ def slowly(
 ) -> tuple[list[float], list[float]]:
     """Losses of both directions, token by token, the state handed on by hand."""
     tokens, documents = corpus.tokens("valid"), corpus.documents("valid")
-    encode = encoder_of(PlainEngine(bilm), corpus.chars)
+    encode = make_encoder(PlainEngine(bilm), corpus.chars)
     losses: tuple[list[float], list[float]] = ([], [])
     for d, stack in enumerate((bilm.forward_lm, bilm.backward_lm)):
         for a, z in itertools.pairwise(documents):

@@ -13,7 +13,7 @@ from elmokit.data.streams import Streams
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import char_ids_table
 from elmokit.model.softmax import LMHead
-from elmokit.train.batches import columns_of, make_batch
+from elmokit.train.batches import make_batch, needed_columns
 from elmokit.train.optimizer import OptimizerConfig
 from elmokit.train.step import PlainStep, StepConfig
 from tests.data.test_streams import corpus
@@ -43,7 +43,7 @@ def test_several_steps_change_the_weights_as_the_plain_step_does(
     torch.manual_seed(0)
     bilm, head = BiLM(CONFIG), LMHead(V, 8)
     chars = char_ids_table(WORDS).astype(np.uint16)
-    columns = columns_of(chars, 3)
+    columns = needed_columns(chars, 3)
     step_config = StepConfig(rows=2, steps=2, negatives=20, dropout=0.0, gradient_scale=4.0)
     optimizer_config = OptimizerConfig(
         kind=kind,  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def test_several_steps_change_the_weights_as_the_plain_step_does(
 @pytest.mark.parametrize(("kind", "head_steps"), [("adagrad", 0), ("adamw", 0), ("adamw", 3)])
 def test_a_recorded_step_does_what_it_does_unrecorded(kind: str, head_steps: int) -> None:
     chars = char_ids_table(WORDS).astype(np.uint16)
-    columns = columns_of(chars, 3)
+    columns = needed_columns(chars, 3)
     shape = StepConfig(rows=16, steps=8, negatives=20, dropout=0.1)
     how = OptimizerConfig(kind=kind, clip=1.0, head_steps=head_steps)  # type: ignore[arg-type]
     runs = []

@@ -19,7 +19,7 @@ from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
 from elmokit.text.lines import Line
 from elmokit.text.vocab import Vocabulary
-from elmokit.train.evaluate import Perplexity, encoder_of, evaluate, prepared_types
+from elmokit.train.evaluate import Perplexity, evaluate, make_encoder, prepared_types
 from elmokit.train.text import evaluate_text, text_groups
 from elmokit.train.warm import average_state, warm_state_of_text
 from tests.conftest import TINY, random_bilm
@@ -94,7 +94,7 @@ def test_text_gives_the_perplexity_of_prepared_text(
         engine = PlainEngine(bilm)
         expected = evaluate(
             scorer_of(bilm, head),
-            prepared_types(encoder_of(engine, corpus.chars), corpus.n_words),
+            prepared_types(make_encoder(engine, corpus.chars), corpus.n_words),
             corpus.tokens("valid"),
             corpus.documents("valid"),
             state=state,
@@ -157,7 +157,7 @@ def test_the_warm_state_of_text_is_that_of_prepared_text(
     read: list[tuple[int, int]] = []
     expected = average_state(
         bilm,
-        encoder_of(PlainEngine(bilm), corpus.chars),
+        make_encoder(PlainEngine(bilm), corpus.chars),
         corpus.tokens("valid"),
         progress=lambda _, done, total: read.append((done, total)),
     )

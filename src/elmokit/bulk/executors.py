@@ -24,10 +24,10 @@ from elmokit.bulk.input import Chunk, known_size
 from elmokit.bulk.job import STAGES, ChunkJob, FinishedChunk, ModelInfo, TokenizedChunk, describe
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.loading import is_onnx, load, need_torch, threads_of, use_threads
+from elmokit.embed.loading import is_onnx, load, need_torch, thread_count, use_threads
 from elmokit.embed.onnx_model import check_device
 from elmokit.errors import ElmoError, ElmoWarning, warn
-from elmokit.parallel import available_cores, prefetched, process_pool, run_futures
+from elmokit.parallel import available_cores, prefetch, process_pool, run_futures
 from elmokit.text.lines import STDIN
 
 Results = Generator[FinishedChunk, None, None]
@@ -88,7 +88,7 @@ class Workers:
         queue = multiprocessing.get_context("spawn").SimpleQueue()
         for device in devices:
             queue.put(device)
-        threads = max(1, threads_of(self.model) // n)
+        threads = max(1, thread_count(self.model) // n)
         try:
             with process_pool(n, _start_worker, self, queue, threads) as pool:
                 info, warned = pool.submit(_describe, settings).result()
@@ -148,7 +148,7 @@ class InProcessExecutor:
         """Run a job on chunks, which are read as needed, and yield the results."""
         ready = self._tokenize(job, chunks)
         if STDIN not in job.documents:  # Ctrl-C does not interrupt a thread waiting for input
-            ready = prefetched(ready)
+            ready = prefetch(ready)
         with ThreadPoolExecutor(self._writers) as writers, closing(ready):
             yield from run_futures(
                 lambda computed: writers.submit(job.write, self.model, computed),

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from queue import SimpleQueue
 from typing import Any
 
-from elmokit.bulk.formats import check_package, format_of, open_vectors
+from elmokit.bulk.formats import check_package, detect_format, open_vectors
 from elmokit.bulk.formats.block import Block, open_block, save_block
 from elmokit.bulk.formats.reading import About
 from elmokit.bulk.input import is_remote
@@ -55,7 +55,7 @@ class FileOutput(ChunkStore):
     """
 
     def __init__(self, path: Path, **flags: bool) -> None:
-        format_of(path)  # checks the suffix
+        detect_format(path)  # checks the suffix
         check_package("safetensors", "Embedding into a file (a directory of shards needs pyarrow)")
         super().__init__(path, str(path.with_name(f".{path.name}.chunks")), ".safetensors", **flags)
         self.with_texts = path.suffix.lower() in (".h5", ".hdf5")
@@ -132,7 +132,7 @@ class FileOutput(ChunkStore):
         def write() -> None:
             chunks = self._in_order(finished, times)
             with timed(times, "assemble"), replace_file(self.path, temporary=temporary):
-                format_of(self.path).write(temporary, chunks, self.layout, about)
+                detect_format(self.path).write(temporary, chunks, self.layout, about)
 
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)

@@ -92,7 +92,7 @@ def neighbors(
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.model import load
     from elmokit.embed.static import load_static
-    from elmokit.search.neighbors import Passage, Rules
+    from elmokit.search.neighbors import NeighborFilter, Passage
     from elmokit.search.neighbors import neighbors as search_text
     from elmokit.text.marked import Marked
 
@@ -101,7 +101,7 @@ def neighbors(
         check_inputs(files)
     table = None if static is None else load_static(static)
     scope: Words = "same" if same_word else "other" if other_words else "any"
-    options = {"k": k, "mix": mix, "rules": Rules(scope, distinct, other_sentences)}
+    options = {"k": k, "mix": mix, "filter": NeighborFilter(scope, distinct, other_sentences)}
     elmo = load(model, weights, device) if marked else None
     if in_index:
         options |= {"layer": layer, "min_count": min_count, "ann": ann}
@@ -143,6 +143,6 @@ def _search_index(
     results = index.neighbors(queries, elmo, **options)
     summary = f"{plural(index.tokens, 'token')} searched"
     if options["ann"]:
-        recalls = [f"{name} {ann[name]['recall_at_10']:.3f}" for name in results[0].lists]
+        recalls = [f"{name} {ann[name]['recall_at_10']:.3f}" for name in results[0].by_layer]
         summary += f", approximately (measured recall: {', '.join(recalls)})"
     return results, summary

@@ -74,7 +74,7 @@ def _evaluate_prepared(elmo: ElmoModel, data: str, states: list[str]) -> list[Pe
     from elmokit.data.corpus import Corpus
     from elmokit.embed.scoring import language_model
     from elmokit.errors import ConfigError
-    from elmokit.train.evaluate import encoder_of, evaluate, prepared_types
+    from elmokit.train.evaluate import evaluate, make_encoder, prepared_types
 
     corpus = Corpus.open(data)
     _, vocabulary = language_model(elmo)
@@ -84,7 +84,7 @@ def _evaluate_prepared(elmo: ElmoModel, data: str, states: list[str]) -> list[Pe
             f"Prepare the text again: elmo prepare --vocab {elmo.source} FILES... -o DATA"
         )
     chars = None if elmo.config.char_cnn is None else corpus.chars
-    types = prepared_types(encoder_of(elmo.engine, chars), len(vocabulary))
+    types = prepared_types(make_encoder(elmo.engine, chars), len(vocabulary))
     text = corpus.tokens("valid"), corpus.documents("valid")
     return [evaluate(elmo.scorer(), types, *text, state=name, warm=elmo.warm) for name in states]
 

@@ -71,7 +71,7 @@ def senses(
     opt.check_layers(layer, mix)
 
     from elmokit.embed.model import load
-    from elmokit.plot.senses import draw_senses, read_uses, senses_in, senses_of
+    from elmokit.plot.senses import draw_senses, project_senses, read_uses, senses_in
 
     if word is not None:
         from elmokit.search.index import TokenIndex
@@ -81,7 +81,7 @@ def senses(
     else:
         uses = read_uses(text, tokenized=tokenized)
         elmo = load(model, weights, device)
-        result = senses_of(
+        result = project_senses(
             elmo, uses, layer=layer or "all", mix=mix, state=state, clusters=clusters
         )
     _finish(draw_senses(result), output, result.to_dict(), as_json=as_json)
@@ -113,12 +113,14 @@ def similarity(
     opt.check_layers(layer, mix)
 
     from elmokit.embed.model import load
-    from elmokit.plot.similarity import draw_similarity, similarity_of
+    from elmokit.plot.similarity import compute_similarity, draw_similarity
 
     elmo = load(model, weights, device)
     given = [s.split() if tokenized and s is not None else s for s in (first, second)]
     assert given[0] is not None
-    result = similarity_of(elmo, given[0], given[1], layer=layer or "all", mix=mix, state=state)
+    result = compute_similarity(
+        elmo, given[0], given[1], layer=layer or "all", mix=mix, state=state
+    )
     _finish(draw_similarity(result), output, result.to_dict(), as_json=as_json)
 
 

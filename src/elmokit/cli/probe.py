@@ -224,17 +224,17 @@ def morphology(
     from elmokit.embed.static import load_static
     from elmokit.probes.morphology import (
         bundled_pairs,
+        candidate_words,
         measure_morphology,
         read_pairs,
         read_words,
-        vocabulary_of,
     )
 
     table = None if static is None else load_static(static)
     related = bundled_pairs() if pairs is None else read_pairs(pairs)
     candidates = None if words is None else read_words(words, max_words)
     elmo = load(model, weights, device)
-    vocabulary = candidates or vocabulary_of(elmo, table, max_words)
+    vocabulary = candidates or candidate_words(elmo, table, max_words)
     report = measure_morphology(elmo, related, vocabulary, static=table, seed=seed)
     _print(report, as_json)
     log(f"{len(related):,} pairs, ranked among {report.vocabulary:,} words")

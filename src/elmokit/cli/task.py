@@ -183,7 +183,7 @@ def predict(
     examples = task.parse(read_lines([file]), form)
     while window := list(islice(examples, _WINDOW)):
         for example, prediction in zip(window, saved.predict(window), strict=True):
-            typer.echo(task.show(example, prediction, as_json=as_json))
+            typer.echo(task.format_prediction(example, prediction, as_json=as_json))
 
 
 # ------------------------------------------------------------------------------------------ parts

@@ -100,7 +100,7 @@ class Corpus:
         Shape:
             (tokens + sentences,)
         """
-        counts = self._counts_of(split)
+        counts = self._split_counts(split)
         path = self.path / layout.tokens_file(split)
         return map_values(path, layout.ID_TYPE, counts.tokens + counts.sentences)
 
@@ -110,7 +110,7 @@ class Corpus:
         Shape:
             (documents + 1,)
         """
-        shape = (self._counts_of(split).documents + 1,)
+        shape = (self._split_counts(split).documents + 1,)
         return map_array(self.path / layout.documents_file(split), "<i8", shape)
 
     @cached_property
@@ -182,7 +182,7 @@ class Corpus:
         tokens = ", ".join(f"{name} {split.tokens:,}" for name, split in self.meta.splits.items())
         return f"Corpus({str(self.path)!r}, tokens: {tokens}, {self.n_words:,} words)"
 
-    def _counts_of(self, split: str) -> SplitCounts:
+    def _split_counts(self, split: str) -> SplitCounts:
         if split not in self.meta.splits:
             raise DataError(
                 f"{self.path} has no split '{split}'; expected one of: {', '.join(self.splits)}. "

@@ -139,7 +139,7 @@ def fast_reader(bilm: BiLM) -> Engine:
         if kind == "exact" or kind in choice.failed or (kind == "native" and not fits(bilm)):
             continue
         try:
-            reader = reader_of(kind, bilm)
+            reader = make_reader(kind, bilm)
         except (NativeError, ElmoError):
             continue  # the compiled kernel was removed and cannot be built again
         check_model(bilm, reader, kind)
@@ -158,7 +158,7 @@ def fast_head(head: LMHead) -> Head:
     return head
 
 
-def reader_of(kind: str, bilm: BiLM) -> Engine:
+def make_reader(kind: str, bilm: BiLM) -> Engine:
     """Return the engine of one kind.
 
     Raises:
@@ -228,7 +228,7 @@ def run_trials(kinds: list[str]) -> None:
 def _trial(kind: str, bilm: BiLM, x: Tensor, packing: Packing) -> dict[str, Any]:
     """Return the time of a candidate, or why it does not work."""
     try:
-        reader = reader_of(kind, bilm)
+        reader = make_reader(kind, bilm)
     except NativeError as error:
         return {"failed": str(error)}
     cosine = _cosines(bilm, reader, x, packing).min().item()

@@ -123,7 +123,7 @@ def need_torch(path: str | Path | None) -> None:
         import torch  # noqa: F401
 
 
-def threads_of(model: str | None) -> int:
+def thread_count(model: str | None) -> int:
     """Return the number of threads that a model in this process uses.
 
     Args:

@@ -88,7 +88,7 @@ class Substitutes:
         table = (
             "   ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)) for row in rows
         )
-        sentence = Marked(self.tokens, self.position).show()
+        sentence = Marked(self.tokens, self.position).format()
         return "\n".join([sentence, *(row.rstrip() for row in table)])
 
 

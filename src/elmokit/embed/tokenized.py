@@ -17,7 +17,7 @@ from elmokit.text.tokenize import token_starts, words
 Tokenized = tuple[list[str], list[tuple[int, int]] | None]
 
 
-def tokens_of(sentence: object, index: int, kind: str = "Sentence") -> Tokenized:
+def as_tokens(sentence: object, index: int, kind: str = "Sentence") -> Tokenized:
     """Return the tokens of a sentence, and their offsets if it is a string.
 
     Args:
@@ -46,12 +46,12 @@ def tokens_of(sentence: object, index: int, kind: str = "Sentence") -> Tokenized
 
 
 def tokenize_all(sentences: Iterable[Any]) -> Iterable[Tokenized]:
-    """Return the tokens and offsets of each sentence; see `tokens_of`."""
+    """Return the tokens and offsets of each sentence; see `as_tokens`."""
     # The usual case, checked by loops in C.
     are_lists = type(sentences) is list and set(map(type, sentences)) == {list}
     if are_lists and set(map(type, chain.from_iterable(sentences))) <= {str}:
         return [(tokens.copy(), None) for tokens in sentences]
-    return (tokens_of(sentence, i) for i, sentence in enumerate(sentences))
+    return (as_tokens(sentence, i) for i, sentence in enumerate(sentences))
 
 
 def check_sentences(sentences: object, kind: str = "sentence") -> None:

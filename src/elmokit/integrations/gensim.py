@@ -18,7 +18,7 @@ import torch
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
-from elmokit.embed.tokenized import tokens_of
+from elmokit.embed.tokenized import as_tokens
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, optional_imports
 from elmokit.settings import Count, check
@@ -42,7 +42,7 @@ def layer_zero(elmo: ElmoModel, words: Iterable[str]) -> KeyedVectors:
     chosen = list(dict.fromkeys(words))
     if not chosen:
         raise DataError("The list of words is empty. Pass at least one word.")
-    tokens_of(chosen, 0)  # checks that they are strings
+    as_tokens(chosen, 0)  # checks that they are strings
     blocks = []
     with torch.inference_mode():
         for first in range(0, len(chosen), _BLOCK):
@@ -134,7 +134,7 @@ def _tokenized(sentences: Corpus) -> Iterator[list[str]]:
     if isinstance(sentences, str | Path):
         sentences = (line.text for line in read_lines([sentences]))
     for index, sentence in enumerate(sentences):
-        yield tokens_of(sentence, index)[0]
+        yield as_tokens(sentence, index)[0]
 
 
 def _most_frequent(sentences: Corpus, min_count: int, max_words: int) -> list[str]:

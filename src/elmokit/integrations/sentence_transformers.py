@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from elmokit.embed.tokenized import tokens_of
+from elmokit.embed.tokenized import as_tokens
 from elmokit.errors import optional_imports
 from elmokit.model.elmo import Elmo
 from elmokit.sources import modeldir
@@ -66,7 +66,7 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
     ) -> dict[str, Tensor]:
         """Tokenize texts and return their character ids; lists of tokens are used as they are."""
         texts = self._prepend_prompt(list(inputs), prompt) if prompt else inputs
-        tokens = [tokens_of(text, i)[0][: self.max_seq_length] for i, text in enumerate(texts)]
+        tokens = [as_tokens(text, i)[0][: self.max_seq_length] for i, text in enumerate(texts)]
         lengths = torch.tensor([len(row) for row in tokens])
         mask = torch.arange(max(1, int(lengths.max()))) < lengths.unsqueeze(1)
         return {"input_ids": self.elmo.spell(tokens), "attention_mask": mask.long()}

@@ -65,7 +65,7 @@ class BiLM(nn.Module):
             state: The initial state of the rows; None is the zero state.
         """
         mask = (ids > 0).any(dim=-1) if self.config.n_words is None else ids > 0  # (B, T)
-        packing = _packing_of(mask)
+        packing = _make_packing(mask)
         x = self.encoder(packing.pack(ids))  # (N, D)
         layers, state = self.contextualize(x, packing, state)
         padded = packing.unpack(layers)  # (L + 1, B, longest, 2D)
@@ -115,7 +115,7 @@ class BiLM(nn.Module):
         return f"{self.config.n_layers} layers of {self.config.output_dim}, {n:,} parameters"
 
 
-def _packing_of(mask: Tensor) -> Packing:
+def _make_packing(mask: Tensor) -> Packing:
     lengths = mask.sum(dim=1)
     expected = torch.arange(mask.shape[1], device=mask.device) < lengths.unsqueeze(1)
     if not torch.equal(mask, expected):

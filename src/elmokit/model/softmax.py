@@ -43,7 +43,7 @@ class LMHead(nn.Module):
         """
         rows, words = _BLOCK_ON_GPU if h.is_cuda else _BLOCK
         total = torch.cat([self._log_sum_exp(part, words) for part in torch.split(h, rows)])
-        return (total - self.logits_of(h, targets)).double()
+        return (total - self.target_logits(h, targets)).double()
 
     def _log_sum_exp(self, h: Tensor, n_words: int) -> Tensor:
         """Return log sum_v exp(logit_v), with the logits of `n_words` words in memory at a time.
@@ -66,7 +66,7 @@ class LMHead(nn.Module):
             largest = new_largest
         return largest + sums.log()
 
-    def logits_of(self, h: Tensor, targets: Tensor) -> Tensor:
+    def target_logits(self, h: Tensor, targets: Tensor) -> Tensor:
         """Return the logit of one word for each row: h (n, D), targets (n,) -> (n,)."""
         return (h * self.weight[targets]).sum(-1) + self.bias[targets]
 

@@ -115,7 +115,7 @@ def read_uses(path: str | Path, *, tokenized: bool = False) -> list[Use]:
     return uses
 
 
-def senses_of(
+def project_senses(
     model: ElmoModel,
     uses: Sequence[Use],
     *,
@@ -160,7 +160,7 @@ def senses_in(
         raise DataError(f"The word '{word}' is not in the index {index.folder}.")
     sample = np.linspace(0, len(numbers) - 1, min(limit, len(numbers))).astype(int)
     chosen = numbers[sample].tolist()
-    uses = [Use(index.token(number).at) for number in chosen]
+    uses = [Use(index.token(number).marked) for number in chosen]
     _check(uses)
     choices = index.meta.choices if layer is None else index.parse(layer, mix)
     vectors = [(c.label, index.vectors(c, chosen)) for c in choices]
@@ -325,5 +325,5 @@ def _draw_list(axes: Axes, senses: Senses, names: Sequence[str], max_characters:
         column, row = divmod(number, per_column)
         x, y = column + 0.02, row + 0.5
         axes.plot(x, y, **_style(names.index(group)))
-        text = f"{number + 1:>2}  {readable(use.marked.show(_CONTEXT), max_characters)}"
+        text = f"{number + 1:>2}  {readable(use.marked.format(_CONTEXT), max_characters)}"
         axes.text(x + 0.02, y, text, va="center", fontsize=8)

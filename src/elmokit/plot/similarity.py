@@ -10,7 +10,7 @@ import numpy as np
 
 from elmokit.embed.layer_choice import LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.tokenized import tokens_of
+from elmokit.embed.tokenized import as_tokens
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import DataError
 from elmokit.plot.figure import SIGNED, Picture, readable
@@ -42,7 +42,7 @@ class Similarity:
         return {"rows": self.rows, "columns": self.columns, "cosines": cosines}
 
 
-def similarity_of(
+def compute_similarity(
     model: ElmoModel,
     rows: str | Sequence[str],
     columns: str | Sequence[str] | None = None,
@@ -53,7 +53,7 @@ def similarity_of(
 ) -> Similarity:
     """Compare two sentences, or one sentence with itself, by default in every layer."""
     sentences = [rows] if columns is None else [rows, columns]
-    tokens = [tokens_of(sentence, i)[0] for i, sentence in enumerate(sentences)]
+    tokens = [as_tokens(sentence, i)[0] for i, sentence in enumerate(sentences)]
     for words in tokens:
         if not 0 < len(words) <= _MAX_TOKENS:
             raise DataError(

@@ -149,7 +149,7 @@ def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
     return words
 
 
-def vocabulary_of(
+def candidate_words(
     model: ElmoModel, static: StaticVectors | None = None, n: int = VOCABULARY_WORDS
 ) -> list[str]:
     """Return the n most frequent words of the model or, without a vocabulary, of a table."""

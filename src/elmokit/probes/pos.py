@@ -135,7 +135,7 @@ class Words:
     unseen: NDArray[np.bool_]
 
 
-def words_of(treebank: Treebank) -> Words:
+def collect_words(treebank: Treebank) -> Words:
     """Collect the words of a treebank."""
     tags = sorted({tag for s in treebank.train for tag in s.tags if tag is not None})
     if len(tags) < 2:
@@ -189,7 +189,7 @@ def measure_pos(
         on_result: Callback for each result and the fraction of probes that tag each word correctly.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
-    words = words_of(treebank)
+    words = collect_words(treebank)
     test = words.rows[2]
     clusters = words.clusters[test]
     correct: dict[str, Correct] = {}

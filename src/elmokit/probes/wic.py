@@ -1,7 +1,7 @@
 """Word in context: does a word have the same sense in two sentences?
 
 In each layer, the answer is "the same" if the cosine of the two vectors is above a threshold. The
-lemmas are split into two fixed halves (by a digest of the lemma, see `half_of`). The threshold is
+lemmas are split into two fixed halves (by a hash of the lemma, see `assign_half`). The threshold is
 chosen on one half and tested on the other, and vice versa, so that each pair is tested once, with a
 threshold that does not depend on its lemma. Nothing else is learned.
 
@@ -265,7 +265,7 @@ def _cosines(
 # --------------------------------------------------------------------------------------- evaluation
 
 
-def half_of(lemma: str) -> int:
+def assign_half(lemma: str) -> int:
     """Return the half of a lemma, 0 or 1: the lowest bit of its BLAKE2b digest."""
     return hashlib.blake2b(lemma.lower().encode(), digest_size=8).digest()[-1] & 1
 
@@ -276,7 +276,7 @@ def evaluate(
     """Evaluate the scores of pairs; the module docstring describes the two halves."""
     scores = np.round(scores, 6)  # the cosine of equal vectors may differ from 1 by rounding errors
     same = np.array([pair.same for pair in pairs])
-    half = np.array([half_of(pair.lemma) for pair in pairs])
+    half = np.array([assign_half(pair.lemma) for pair in pairs])
     thresholds = tuple(best_threshold(scores[half == h], same[half == h]) for h in (0, 1))
     correct = (scores >= np.where(half == 0, thresholds[1], thresholds[0])) == same
     lemmas = np.array([pair.lemma for pair in pairs])

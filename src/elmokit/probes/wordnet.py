@@ -67,7 +67,7 @@ class Entry(NamedTuple):
 WordNet = dict[Entry, tuple[str, ...]]
 
 
-def entry_of(key: str) -> Entry:
+def parse_sense_key(key: str) -> Entry:
     """Return the lemma and part of speech of a sense key."""
     lemma, _, rest = key.partition("%")
     return Entry(lemma.lower(), _ADJECTIVE if rest[0] == _SATELLITE else rest[0])
@@ -94,7 +94,7 @@ def read_wordnet(path: str | Path | None = None) -> WordNet:
                 f"found '{line.text:.60}', expected a sense key, a synset, a sense number and a "
                 f"count. Is this WordNet's {INDEX}? {_INSTALL_HINT}"
             )
-        numbered[entry_of(fields[0])].append((int(fields[2]), fields[0]))
+        numbered[parse_sense_key(fields[0])].append((int(fields[2]), fields[0]))
     if not numbered:
         raise DataError(f"{path} is empty. {_INSTALL_HINT}")
     return {entry: tuple(key for _, key in sorted(keys)) for entry, keys in numbered.items()}

@@ -31,7 +31,7 @@ from elmokit.probes.raganato import EvaluationSet, concatenate, f1_score
 from elmokit.probes.reports import format_table
 from elmokit.probes.statistics import Difference, Interval, clustered_interval, difference
 from elmokit.probes.vectors import model_layers, span_vectors, static_choices, static_layers
-from elmokit.probes.wordnet import Entry, SenseSentence, WordNet, entry_of, first_sense
+from elmokit.probes.wordnet import Entry, SenseSentence, WordNet, first_sense, parse_sense_key
 from elmokit.progress import ProgressFn, no_log
 
 COMPARED = ("layer 2", "layer 1")
@@ -147,7 +147,8 @@ def collect_senses(
         )
     rows = {key: row for row, key in enumerate(sums)}
     candidates = {
-        entry: [rows[key] for key in wordnet[entry] if key in rows] for entry in map(entry_of, rows)
+        entry: [rows[key] for key in wordnet[entry] if key in rows]
+        for entry in map(parse_sense_key, rows)
     }
     means = np.stack([sums[key] / np.float32(counts[key]) for key in rows], axis=1)
     return Senses(list(rows), means, np.array(list(counts.values())), wordnet, candidates)
@@ -155,7 +156,7 @@ def collect_senses(
 
 def is_known(key: str, wordnet: WordNet) -> bool:
     """Return whether WordNet contains a sense."""
-    return key in wordnet.get(entry_of(key), ())
+    return key in wordnet.get(parse_sense_key(key), ())
 
 
 # ---------------------------------------------------------------------------------------- measuring

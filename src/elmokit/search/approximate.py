@@ -19,7 +19,7 @@ from elmokit.embed.topk import TopK
 from elmokit.errors import ConfigError
 from elmokit.search.files import MANIFEST, column_name, import_lance, reading, table_path
 from elmokit.search.index import TokenIndex
-from elmokit.search.neighbors import Query, Rules, SearchRequest, Tokens
+from elmokit.search.neighbors import NeighborFilter, Query, SearchRequest, Tokens
 from elmokit.storage.lock import run_lock
 
 _QUERIES = 200
@@ -61,23 +61,23 @@ def _search(index: TokenIndex, choice: LayerChoice, request: SearchRequest) -> T
             rows = index.tables["tokens"].to_table(
                 columns=[*index.columns([choice]), "_distance"],
                 nearest={**nearest, "k": n_candidates},
-                filter=_condition(index, request.queries, request.rules),
+                filter=_condition(index, request.queries, request.filter),
                 prefilter=True,
             )
         best = index.compare(rows.to_batches(), request)[0]
-        # The rules may leave fewer than k; then get more candidates, if there are more.
+        # The filter may leave fewer than k; then get more candidates, if there are more.
         if best.ids[0, -1] >= 0 or len(rows) < n_candidates or n_candidates == index.tokens:
             return best
         n_candidates = min(4 * n_candidates, index.tokens)
 
 
-def _condition(index: TokenIndex, query: Tokens, rules: Rules) -> str:
+def _condition(index: TokenIndex, query: Tokens, filter: NeighborFilter) -> str:
     """Return the SQL filter for one query."""
     conditions = [f"token != {query.ids[0]}"]
-    if rules.words != "any":
+    if filter.words != "any":
         same = index.same_words(query.words)
-        conditions.append(same if rules.words == "same" else f"NOT ({same})")
-    if rules.other_sentences:
+        conditions.append(same if filter.words == "same" else f"NOT ({same})")
+    if filter.other_sentences:
         conditions.append(f"sentence_hash != {query.sentences[0]}")
     return " AND ".join(conditions)
 
@@ -140,8 +140,8 @@ def _measure(
     rng = np.random.default_rng(seed)
     sample = rng.choice(index.tokens, size=min(index.tokens, _QUERIES), replace=False).tolist()
     hits = index.hits(sorted(sample))
-    queries = index.query_tokens([Query(hit.at, token=hit.token) for hit in hits], [choice])
-    request = SearchRequest(queries, [choice], _K, Rules(distinct="token"))
+    queries = index.query_tokens([Query(hit.marked, token=hit.token) for hit in hits], [choice])
+    request = SearchRequest(queries, [choice], _K, NeighborFilter(distinct="token"))
     scores = index.search_exactly(request)[0].scores
     # Tokens with the score of the last one of the exact search are equally correct.
     last = np.where(np.isfinite(scores), scores, np.inf).min(axis=1, keepdims=True)

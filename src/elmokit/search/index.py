@@ -5,7 +5,7 @@
     index = TokenIndex.open("index/")                              # built by `elmo index`
     results = index.neighbors(["He will [play] in the final ."], elmo, k=5)
     print(results[0])
-    index.neighbors([results[0].lists["layer 2"][0].token])        # a token in the index itself
+    index.neighbors([results[0].by_layer["layer 2"][0].token])        # a token in the index itself
 
 The search is exact by default: every token is compared, in memory that does not grow with the
 index. `ann=True` uses an approximate index instead, if one exists (`elmo index --ann`).
@@ -34,12 +34,12 @@ from elmokit.search.neighbors import (
     ExactSearch,
     Ids,
     Neighbor,
+    NeighborFilter,
     Neighbors,
     Query,
-    Rules,
     SearchRequest,
     Tokens,
-    ids_of,
+    collect_ids,
     list_neighbors,
     query_tokens,
 )
@@ -125,7 +125,7 @@ class TokenIndex:
         k: int = 10,
         layer: Layers | None = None,
         mix: Sequence[float] | None = None,
-        rules: Rules | None = None,
+        filter: NeighborFilter | None = None,
         min_count: int = 1,
         ann: bool = False,
     ) -> list[Neighbors]:
@@ -138,7 +138,7 @@ class TokenIndex:
             k: Neighbors per query and layer.
             layer: The layers to search, as for `LayerChoice.parse_all`. Default: `self.choices`.
             mix: With layer "mix", its weights.
-            rules: Which tokens may be neighbors.
+            filter: Which tokens may be neighbors.
             min_count: List only words that occur at least this often in the index.
             ann: Use the approximate index of each layer.
 
@@ -146,12 +146,12 @@ class TokenIndex:
             One result per query, in the same order.
         """
         parsed = [
-            Query(self.token(q).at, token=int(q))
+            Query(self.token(q).marked, token=int(q))
             if isinstance(q, int | np.integer)
             else Query(q if isinstance(q, Marked) else Marked.read(q))
             for q in queries
         ]
-        marked = [q.at for q in parsed if q.token is None]
+        marked = [q.marked for q in parsed if q.token is None]
         if marked:
             if model is None:
                 raise ConfigError(
@@ -160,9 +160,9 @@ class TokenIndex:
             self.check(model)
             layers = model.compute([m.tokens for m in marked], self.meta.state)
             vectors = iter([h[:, m.position] for m, h in zip(marked, layers, strict=True)])
-            parsed = [Query(q.at, next(vectors)) if q.token is None else q for q in parsed]
+            parsed = [Query(q.marked, next(vectors)) if q.token is None else q for q in parsed]
         choices = None if layer is None else self.parse(layer, mix)
-        return self.search(parsed, choices, k=k, rules=rules, min_count=min_count, ann=ann)
+        return self.search(parsed, choices, k=k, filter=filter, min_count=min_count, ann=ann)
 
     def search(
         self,
@@ -170,7 +170,7 @@ class TokenIndex:
         choices: Sequence[LayerChoice] | None = None,
         *,
         k: int = 10,
-        rules: Rules | None = None,
+        filter: NeighborFilter | None = None,
         min_count: int = 1,
         ann: bool = False,
     ) -> list[Neighbors]:
@@ -179,20 +179,20 @@ class TokenIndex:
             raise ConfigError(f"Invalid min_count {min_count}: expected 1 or more.")
         choices = self.choices if choices is None else choices
         tokens = self.query_tokens(queries, choices)
-        request = SearchRequest(tokens, choices, k, rules or Rules(), min_count)
+        request = SearchRequest(tokens, choices, k, filter or NeighborFilter(), min_count)
         if ann:
             from elmokit.search.approximate import search_approximately
 
             best = search_approximately(self, request)
         else:
             best = self.search_exactly(request)
-        numbers = ids_of(best)
+        numbers = collect_ids(best)
         hits = dict(zip(numbers, self.hits(numbers), strict=True))
         return list_neighbors(queries, choices, best, hits, self.tokens)
 
     def search_exactly(self, request: SearchRequest) -> list[TopK]:
         """Return the k nearest tokens of each query, for each layer."""
-        same_word = request.rules.words == "same"
+        same_word = request.filter.words == "same"
         condition = self.same_words(request.queries.words) if same_word else None
         return self.compare(self._scan("tokens", self.columns(request.choices), condition), request)
 
@@ -222,7 +222,7 @@ class TokenIndex:
             row: FloatArray = self.vectors(choice, [query.token])[0]
             return row
 
-        words = np.array([self._folded[1].get(q.at.word.casefold(), -1) for q in queries])
+        words = np.array([self._folded[1].get(q.marked.word.casefold(), -1) for q in queries])
         return query_tokens(queries, choices, words, vector)
 
     def same_words(self, folded: Ids) -> str:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from elmokit.embed.blocks import windows
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.tokenized import check_sentences, tokens_of
+from elmokit.embed.tokenized import as_tokens, check_sentences
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import ConfigError
@@ -50,7 +50,7 @@ class Passage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rules:
+class NeighborFilter:
     """Which tokens may be neighbors.
 
     Attributes:
@@ -73,7 +73,7 @@ class Neighbor:
 
     Attributes:
         score: The cosine.
-        at: The token in its sentence.
+        marked: The token in its sentence.
         where: The position of the sentence in the text.
         token: In an index: its number.
         sentence: In an index: the number of its sentence.
@@ -84,7 +84,7 @@ class Neighbor:
     """
 
     score: float
-    at: Marked
+    marked: Marked
     where: str = ""
     token: int | None = None
     sentence: int = -1
@@ -96,15 +96,15 @@ class Neighbor:
     @property
     def word(self) -> str:
         """The token."""
-        return self.at.word
+        return self.marked.word
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         values = {
             "word": self.word,
             "score": round(self.score, 6),
-            "tokens": list(self.at.tokens),
-            "position": self.at.position,
+            "tokens": list(self.marked.tokens),
+            "position": self.marked.position,
             "where": self.where,
         }
         if self.token is not None:
@@ -120,26 +120,26 @@ class Neighbors:
 
     Attributes:
         query: The query.
-        lists: The nearest tokens by layer name, the nearest first.
+        by_layer: The nearest tokens by layer name, the nearest first.
         tokens: Tokens that were searched.
         token: The number of the query, if it is a token of the index.
     """
 
     query: Marked
-    lists: dict[str, tuple[Neighbor, ...]]
+    by_layer: dict[str, tuple[Neighbor, ...]]
     tokens: int
     token: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        lists = {name: [n.to_dict() for n in near] for name, near in self.lists.items()}
+        lists = {name: [n.to_dict() for n in near] for name, near in self.by_layer.items()}
         query = {"tokens": list(self.query.tokens), "position": self.query.position}
         if self.token is not None:
             query["token"] = self.token
         return {"query": query, "searched_tokens": self.tokens, "neighbors": lists}
 
     def __repr__(self) -> str:
-        return f"<Neighbors of '{self.query.word}': {', '.join(self.lists)}>"
+        return f"<Neighbors of '{self.query.word}': {', '.join(self.by_layer)}>"
 
     def _repr_html_(self) -> str:
         """Show the lists in a notebook, with words in their sentences."""
@@ -147,22 +147,24 @@ class Neighbors:
 
         left, right = self.query.sides(_CONTEXT)
         parts = [html.marked_table([[left, self.query.word, right]])]
-        for name, near in self.lists.items():
+        for name, near in self.by_layer.items():
             parts.append(html.caption(name if near else f"{name}: no neighbors"))
             rows = []
             for n in near[:_MAX_SHOWN]:
-                left, right = n.at.sides(_CONTEXT)
+                left, right = n.marked.sides(_CONTEXT)
                 rows.append([f"{n.score:.3f}", left, n.word, right])
             parts.append(html.marked_table(rows))
         return "".join(parts)
 
     def __str__(self) -> str:
         """Return a table for each layer: cosine, word, sentence."""
-        lines = [self.query.show()]
-        width = max((len(n.word) for near in self.lists.values() for n in near), default=0)
-        for name, near in self.lists.items():
+        lines = [self.query.format()]
+        width = max((len(n.word) for near in self.by_layer.values() for n in near), default=0)
+        for name, near in self.by_layer.items():
             lines.append(f"{name}:" if near else f"{name}: no neighbors")
-            lines += [f"  {n.score:.3f}  {n.word:<{width}}  {n.at.show(_CONTEXT)}" for n in near]
+            lines += [
+                f"  {n.score:.3f}  {n.word:<{width}}  {n.marked.format(_CONTEXT)}" for n in near
+            ]
         return "\n".join(lines)
 
 
@@ -174,7 +176,7 @@ def neighbors(
     k: int = 10,
     layer: Layers = ALL_AND_AVERAGE,
     mix: Sequence[float] | None = None,
-    rules: Rules | None = None,
+    filter: NeighborFilter | None = None,
     state: Literal["reset", "warm"] = "reset",
     max_tokens: int | None = None,
     on_window: Callable[[int], None] | None = None,
@@ -189,7 +191,7 @@ def neighbors(
         k: Neighbors per query and layer.
         layer: The layers to compare in, as for `LayerChoice.parse_all`.
         mix: With layer "mix", its weights.
-        rules: Which tokens may be neighbors.
+        filter: Which tokens may be neighbors.
         state: Initial LSTM state of each sentence, also of the queries.
         max_tokens: Stop after the sentence in which this many tokens are reached.
         on_window: Called with the number of tokens searched so far.
@@ -209,7 +211,7 @@ def neighbors(
 
     words = number_words(q.word for q in marked)
     tokens = query_tokens(parsed, choices, words, Query.vector)
-    search = ExactSearch(SearchRequest(tokens, choices, k, rules or Rules()))
+    search = ExactSearch(SearchRequest(tokens, choices, k, filter or NeighborFilter()))
     hits: dict[int, Neighbor] = {}
     end = 0
     for window in windows(_first(text, max_tokens), _WINDOW_TOKENS):
@@ -228,7 +230,7 @@ def neighbors(
             )
         )
         # Keep only the sentences of the tokens that are among the nearest.
-        nearest = ids_of(search.best)
+        nearest = collect_ids(search.best)
         hits = {number: hits[number] for number in nearest if number < end}
         for number in nearest[len(hits) :]:
             i = int(np.searchsorted(starts, number, side="right")) - 1
@@ -248,7 +250,7 @@ def _first(
     check_sentences(text)
     for i, sentence in enumerate(text):
         words, where = sentence if isinstance(sentence, Passage) else (sentence, "")
-        tokens, _ = tokens_of(words, i)
+        tokens, _ = as_tokens(words, i)
         if not tokens:
             continue
         yield tokens, where
@@ -265,12 +267,12 @@ class Query:
     """A word in its sentence, and its vectors.
 
     Attributes:
-        at: The word.
+        marked: The word.
         layers: Its layers, shape (L + 1, 2D); None for a token of an index.
         token: The number of a token of an index.
     """
 
-    at: Marked
+    marked: Marked
     layers: FloatArray | None = None
     token: int | None = None
 
@@ -316,14 +318,14 @@ class SearchRequest(NamedTuple):
         queries: The queries.
         choices: The layers to compare.
         k: Neighbors per query and layer.
-        rules: Which tokens may be neighbors.
+        filter: Which tokens may be neighbors.
         min_count: In an index: list only words that occur at least this often.
     """
 
     queries: Tokens
     choices: Sequence[LayerChoice]
     k: int
-    rules: Rules
+    filter: NeighborFilter
     min_count: int = 1
 
 
@@ -339,24 +341,24 @@ class ExactSearch:
 
     def __init__(self, request: SearchRequest) -> None:
         queries = request.queries
-        self._rules = request.rules
+        self._filter = request.filter
         self._queries = queries._replace(vectors=[unit(v) for v in queries.vectors])
         self.best = [TopK(request.k, len(queries.ids)) for _ in queries.vectors]
 
     def add(self, tokens: Tokens) -> None:
         """Compare a block of tokens with all queries."""
-        queries, rules = self._queries, self._rules
+        queries, filter = self._queries, self._filter
         rejected = tokens.ids == queries.ids[:, None]
-        if rules.words != "any":
+        if filter.words != "any":
             same = tokens.words == queries.words[:, None]
-            rejected |= same if rules.words == "other" else ~same
-        if rules.other_sentences:
+            rejected |= same if filter.words == "other" else ~same
+        if filter.other_sentences:
             rejected |= tokens.sentences == queries.sentences[:, None]
         groups = {  # only one token of each group is listed
             "token": tokens.ids,
             "word": tokens.words,
             "sentence": tokens.sentences + tokens.positions,
-        }[rules.distinct]
+        }[filter.distinct]
         for query, vectors, best in zip(queries.vectors, tokens.vectors, self.best, strict=True):
             lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
             lengths[lengths == 0] = 1
@@ -384,13 +386,13 @@ def query_tokens(
     return Tokens(
         ids=np.array([-1 if q.token is None else q.token for q in queries]),
         words=words,
-        sentences=np.array([sentence_hash(q.at.tokens) for q in queries], dtype=np.int64),
-        positions=np.array([q.at.position for q in queries]),
+        sentences=np.array([sentence_hash(q.marked.tokens) for q in queries], dtype=np.int64),
+        positions=np.array([q.marked.position for q in queries]),
         vectors=[np.stack([vector(q, choice) for q in queries]) for choice in choices],
     )
 
 
-def ids_of(best: Sequence[TopK]) -> list[int]:
+def collect_ids(best: Sequence[TopK]) -> list[int]:
     """Return the ids of all listed tokens in ascending order."""
     return sorted({n for top in best for n in top.ids.ravel().tolist() if n >= 0})
 
@@ -417,7 +419,7 @@ def list_neighbors(
 
     return [
         Neighbors(
-            query.at,
+            query.marked,
             {c.label: listed(top, row) for c, top in zip(choices, best, strict=True)},
             tokens,
             query.token,

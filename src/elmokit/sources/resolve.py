@@ -91,7 +91,7 @@ def _local(path: str | Path, *, weights: bool = False) -> Path:
         return fetch(text, published.cached_path(text))
     local = Path(path).expanduser()
     restore_directory(local)
-    if local.exists() or (not weights and tfdir.prefix_of(local) is not None):
+    if local.exists() or (not weights and tfdir.find_prefix(local) is not None):
         return local
     siblings = [entry.name for entry in local.parent.iterdir()] if local.parent.is_dir() else []
     hint = nearest(local.name, siblings)
@@ -156,7 +156,7 @@ def _load_many_langs(path: Path, vocab: Path | None) -> ModelParts:
 
 def _is_checkpoint(path: Path) -> bool:
     if not path.is_dir():
-        return tfdir.prefix_of(path) is not None
+        return tfdir.find_prefix(path) is not None
     # A directory can contain checkpoints of bilm-tf and weights that were exported from them.
     return tfdir.is_tf_dir(path) and not any(hdf5dir.is_weights(e.name) for e in path.iterdir())
 

@@ -56,7 +56,7 @@ _RENAMED = (
 )
 
 
-def prefix_of(path: Path) -> Path | None:
+def find_prefix(path: Path) -> Path | None:
     """Return the prefix of a checkpoint, such as `model.ckpt-12`, for itself or a file.
 
     For the file `checkpoint`, it is the prefix of the newest checkpoint; for other paths, None.
@@ -85,7 +85,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
         ConfigError: The options do not describe a biLM.
         WeightsError: The checkpoint is damaged, or does not match the options.
     """
-    prefix = _newest(path) if path.is_dir() else prefix_of(path)
+    prefix = _newest(path) if path.is_dir() else find_prefix(path)
     if prefix is None:
         raise WeightsError(f"The checkpoint {path}{INDEX} does not exist.")
     options = prefix.with_name(OPTIONS)

@@ -90,7 +90,7 @@ class Batch(Generic[E]):
 
 
 class Dataset(Generic[E]):
-    """Examples, and the layers of their texts in the order of `texts_of`."""
+    """Examples, and the layers of their texts in the order of `collect_texts`."""
 
     def __init__(self, examples: Sequence[E], layers: Layers | None, device: torch.device) -> None:
         self.examples = list(examples)
@@ -109,7 +109,7 @@ class Dataset(Generic[E]):
         return len(self.examples)
 
 
-def texts_of(examples: Sequence[Example]) -> list[Sequence[str]]:
+def collect_texts(examples: Sequence[Example]) -> list[Sequence[str]]:
     """Return the texts of all examples."""
     return [text for example in examples for text in example.texts]
 

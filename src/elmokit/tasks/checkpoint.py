@@ -96,7 +96,7 @@ class Run:
         self.position.seconds = self.seconds()
         name = f"step-{self.position.step:08d}-{self.position.epoch:04d}"
         with replace_directory(self.out / FOLDER / name) as folder:
-            write_tensors(weights_of(self.model), folder / WEIGHTS)
+            write_tensors(copy_weights(self.model), folder / WEIGHTS)
             state = self.optimizer.state_dict()["state"]
             tensors = {f"{i}/{key}": state[i][key] for i in state for key in state[i]}
             write_tensors(tensors, folder / OPTIMIZER)
@@ -156,7 +156,7 @@ def read_run(path: Path) -> dict[str, Any]:
     return values
 
 
-def weights_of(model: nn.Module) -> Weights:
+def copy_weights(model: nn.Module) -> Weights:
     """Return a copy of the weights on the CPU."""
     return {k: v.detach().to("cpu", copy=True).contiguous() for k, v in model.state_dict().items()}
 

@@ -24,7 +24,7 @@ from elmokit.tasks.documents import (
     read_text,
 )
 from elmokit.tasks.metrics.coref import coref_scores, without_singletons
-from elmokit.tasks.metrics.spans import shown_span
+from elmokit.tasks.metrics.spans import span_to_dict
 from elmokit.tasks.task import LabelInfo, Reader, Scores, Task
 from elmokit.text.lines import read_lines
 
@@ -101,7 +101,7 @@ class Coref(Task[Document]):
             scores["measures"][f"{name} without singletons"] = measure
         return {**scores, "conll_without_singletons": plain["conll"]}
 
-    def show(self, example: Document, prediction: Any, *, as_json: bool) -> str:
+    def format_prediction(self, example: Document, prediction: Any, *, as_json: bool) -> str:
         """Return CoNLL-2012 columns, or an object with sentences and clusters."""
         if not as_json:
             return format_columns(example, prediction.clusters)
@@ -118,7 +118,7 @@ def _to_json(document: Document, clusters: Iterable[Iterable[Mention]]) -> list[
 
     def position(mention: Mention) -> dict[str, Any]:
         sentence, start, end = document.locate(mention)
-        values = shown_span(document.tokens, document.offsets, *mention)
+        values = span_to_dict(document.tokens, document.offsets, *mention)
         return {"sentence": sentence, **values, "start": start, "end": end}
 
     return [[position(mention) for mention in cluster] for cluster in clusters]

@@ -168,7 +168,7 @@ class CorefModel(TaskModel[Document]):
             gold = document.gold[inside] - [first, first, 0]
             h, x = self.encode(batch, row, excerpt)
             kept = self.keep(h, x, [len(document.sentences[i]) for i in excerpt])
-            cluster = clusters_of(kept.starts, kept.ends, gold).to(h.device)
+            cluster = gold_cluster_ids(kept.starts, kept.ends, gold).to(h.device)
             index, mask = antecedents(len(cluster), self.settings.antecedents, h.device)
             same = (cluster[index] == cluster.unsqueeze(1)) & (cluster > 0).unsqueeze(1) & mask
             loss = marginal_loss(self.score_pairs(kept, document, first), same)
@@ -277,7 +277,7 @@ class CorefModel(TaskModel[Document]):
         return Resolved(clusters, self.settings.singletons)
 
 
-def clusters_of(starts: Tensor, ends: Tensor, gold: NDArray[np.int64]) -> Tensor:
+def gold_cluster_ids(starts: Tensor, ends: Tensor, gold: NDArray[np.int64]) -> Tensor:
     """Return the number of the gold cluster of each span, or 0 if it is not a gold mention."""
     numbers = {(start, end): number for start, end, number in gold.tolist()}
     spans = zip(starts.tolist(), ends.tolist(), strict=True)

@@ -15,7 +15,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError, warn
 from elmokit.progress import LogFn, no_log, plural
 from elmokit.storage.fingerprint import fingerprint_texts
-from elmokit.tasks.batches import Dataset, E, texts_of
+from elmokit.tasks.batches import Dataset, E, collect_texts
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.task import LabelInfo, Task
@@ -85,16 +85,18 @@ def load_data(
     for part, path in (("train", train), ("dev", dev), ("test", test)):
         if path is not None:
             examples[part] = read_examples(task, path)
-            tokens = plural(sum(map(len, texts_of(examples[part]))), "token")
+            tokens = plural(sum(map(len, collect_texts(examples[part]))), "token")
             log(f"{part}: {plural(len(examples[part]), 'example')}, {tokens} ({path})")
     n_read = len(examples["train"])
-    examples["train"] = task.training(share_of(examples["train"], config.train.share), config)
+    examples["train"] = task.training(
+        sample_fraction(examples["train"], config.train.share), config
+    )
     if len(examples["train"]) != n_read:
         log(f"train: {plural(len(examples['train']), 'training example')} from {n_read:,}")
     label_info = task.learn(examples["train"])
     for part in examples.keys() - {"train"}:
         examples[part] = scored_examples(task, examples[part], config, label_info)
-    texts = {part: texts_of(own) for part, own in examples.items()}
+    texts = {part: collect_texts(own) for part, own in examples.items()}
     others = [*texts["dev"], *texts.get("test", [])]
     words = Words.build(config.static, table, texts["train"], others)
     options = {"state": config.elmo.state, "storage": config.elmo.storage}
@@ -110,7 +112,7 @@ def read_examples(task: Task[E], path: str) -> list[E]:
     examples = task.read(path)
     if not examples:
         raise DataError(f"{path} contains no examples.")
-    if (longest := max(map(len, texts_of(examples)))) > _LONG_TEXT:
+    if (longest := max(map(len, collect_texts(examples)))) > _LONG_TEXT:
         warn(
             f"{path}: the longest text has {longest:,} tokens, which needs a lot of memory. Check "
             "for missing sentence boundaries."
@@ -133,7 +135,7 @@ def scored_examples(
     return scored
 
 
-def share_of(examples: list[E], share: float) -> list[E]:
+def sample_fraction(examples: list[E], share: float) -> list[E]:
     """Return a fraction of the examples; a larger fraction includes all smaller ones."""
     order = np.random.default_rng(2018).permutation(len(examples))
     selected = order[: max(1, round(share * len(examples)))]

@@ -25,10 +25,10 @@ from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import run_lock
 from elmokit.tasks import checkpoint, saved
 from elmokit.tasks.batches import Batch, Dataset, E, plan
-from elmokit.tasks.checkpoint import Position, Run, weights_of
+from elmokit.tasks.checkpoint import Position, Run, copy_weights
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data
-from elmokit.tasks.registry import command_of
+from elmokit.tasks.registry import task_command
 from elmokit.tasks.task import Scores, Task, TaskModel
 from elmokit.train.metrics import Metrics
 
@@ -102,7 +102,7 @@ def train(
             raise DataError(
                 f"The run in {out} was started with different data: the files, the word vectors or "
                 "the biLM have changed. Use the same ones, or start a new run. To score a finished "
-                f"run on another file, use: {command_of(task.name)} evaluate {out} FILE"
+                f"run on another file, use: {task_command(task.name)} evaluate {out} FILE"
             )
         if saved.is_task_dir(out):
             log(f"The run in {out} is already finished.")
@@ -166,7 +166,7 @@ def evaluate(
     if write_to is not None:
         with replace_file(write_to) as path, path.open("w", encoding="utf-8") as file:
             for example, prediction in zip(dataset.examples, predictions, strict=True):
-                file.write(task.show(example, prediction, as_json=True) + "\n")
+                file.write(task.format_prediction(example, prediction, as_json=True) + "\n")
     return task.score(dataset.examples, predictions)
 
 
@@ -244,7 +244,7 @@ def _end_epoch(run: Run, scores: Scores, metric: str, metrics: Metrics, log: Log
     if best is None or math.isnan(best) or score > best or score == best == 0:
         position.best, position.best_epoch = score, position.epoch
         position.since_best = position.since_halved = 0
-        run.best = weights_of(run.model)
+        run.best = copy_weights(run.model)
         comparison = "best so far"
     else:
         position.since_best += 1

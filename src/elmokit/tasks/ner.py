@@ -31,7 +31,14 @@ from elmokit.settings import Fraction, Layers, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
 from elmokit.tasks.inputs import TextOrTokens, read_objects, split_text
-from elmokit.tasks.metrics.spans import OUTSIDE, Span, shown_span, span_scores, spans_of, tags_of
+from elmokit.tasks.metrics.spans import (
+    OUTSIDE,
+    Span,
+    span_scores,
+    span_to_dict,
+    spans_to_tags,
+    tags_to_spans,
+)
 from elmokit.tasks.nn.crf import Allowed, Crf
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.nn.layers import BiLstm
@@ -73,7 +80,7 @@ class Sentence:
     @cached_property
     def spans(self) -> list[Span]:
         """The entities, from the tags."""
-        return spans_of(self.tags or ())
+        return tags_to_spans(self.tags or ())
 
 
 def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
@@ -151,7 +158,7 @@ class NerConfig(Settings):
 _MAX_LABELS = 2048
 
 
-def labels_of(types: Sequence[str], scheme: str) -> list[str]:
+def build_tag_set(types: Sequence[str], scheme: str) -> list[str]:
     """Return the tags for these entity types, with O first."""
     prefixes = scheme.replace(OUTSIDE, "")
     labels = [OUTSIDE, *(f"{prefix}-{label}" for label in types for prefix in prefixes)]
@@ -187,7 +194,7 @@ class NerModel(TaskModel[Sentence]):
         super().__init__()
         settings: NerConfig = config.model
         self.scheme = settings.scheme
-        self.labels = labels_of(label_info["types"], settings.scheme)
+        self.labels = build_tag_set(label_info["types"], settings.scheme)
         self._label_ids = {label: i for i, label in enumerate(self.labels)}
         self.encoder = TokenEncoder(
             WordVectors(
@@ -216,7 +223,7 @@ class NerModel(TaskModel[Sentence]):
         emissions, mask = self(batch)
         gold = torch.zeros(mask.shape, dtype=torch.long)
         for row, sentence in enumerate(batch.examples):
-            tags = tags_of(sentence.spans, len(sentence.tokens), self.scheme)
+            tags = spans_to_tags(sentence.spans, len(sentence.tokens), self.scheme)
             gold[row, : len(tags)] = torch.tensor([self._label_ids[tag] for tag in tags])
         mean: Tensor = self.crf(emissions, gold.to(mask.device), mask).mean()
         return mean
@@ -227,7 +234,7 @@ class NerModel(TaskModel[Sentence]):
         predictions = []
         for sentence, row in zip(batch.examples, best, strict=True):
             tags = [self.labels[i] for i in row[: len(sentence.tokens)]]
-            predictions.append(tags_of(spans_of(tags), len(tags)))
+            predictions.append(spans_to_tags(tags_to_spans(tags), len(tags)))
         return predictions
 
 
@@ -285,7 +292,7 @@ class Ner(Task[Sentence]):
         """Return F1 over spans, computed like conlleval."""
         return span_scores([sentence.tags or () for sentence in examples], predictions)
 
-    def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
+    def format_prediction(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
         """Return tokens and tags in two columns, or a JSON object that also lists the entities."""
         if not as_json:
             return "".join(
@@ -293,8 +300,8 @@ class Ner(Task[Sentence]):
             )
         values: dict[str, Any] = {"tokens": example.tokens, "tags": prediction, "entities": []}
         if example.tags is not None:
-            values["gold"] = tags_of(example.spans, len(example.tags))
-        for start, end, label in spans_of(prediction):
-            position = shown_span(example.tokens, example.offsets, start, end)
+            values["gold"] = spans_to_tags(example.spans, len(example.tags))
+        for start, end, label in tags_to_spans(prediction):
+            position = span_to_dict(example.tokens, example.offsets, start, end)
             values["entities"].append({"type": label, **position})
         return json.dumps(values, ensure_ascii=False)

@@ -25,7 +25,7 @@ from pydantic import AliasChoices, BaseModel, Field, StringConstraints, model_va
 
 from elmokit.progress import plural
 from elmokit.tasks.inputs import TextOrTokens, Token, read_object, read_objects, split_text
-from elmokit.tasks.metrics.spans import PREDICATE, Span, tags_of
+from elmokit.tasks.metrics.spans import PREDICATE, Span, spans_to_tags
 from elmokit.text.lines import Line
 from elmokit.text.treebank import unescape
 
@@ -111,7 +111,7 @@ class Sentence:
     def tags(self) -> list[str]:
         """The tags of the first frame."""
         assert self.frames
-        return tags_of(self.frames[0].non_overlapping, len(self.tokens))
+        return spans_to_tags(self.frames[0].non_overlapping, len(self.tokens))
 
 
 def read_frames(path: str, lines: Iterable[Line]) -> Iterator[Sentence]:

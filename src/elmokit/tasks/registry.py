@@ -34,7 +34,7 @@ def is_file(name: str) -> bool:
     return name.endswith(".py")
 
 
-def command_of(name: str) -> str:
+def task_command(name: str) -> str:
     """Return the command of a task. For custom tasks, the file name is a placeholder."""
     return f"elmo task {name if name in TASKS else 'my_task.py'}"
 
@@ -44,7 +44,7 @@ def load_task(name: str) -> Task[Any]:
     if name in TASKS:
         module = importlib.import_module(f"elmokit.tasks.{name}")
     elif is_file(name):
-        module = _module_of(Path(name))
+        module = _import_file(Path(name))
     else:
         raise ConfigError(
             f"Unknown task '{name}'.{nearest(name, TASKS)} Expected one of {', '.join(TASKS)}, "
@@ -63,7 +63,7 @@ def load_task(name: str) -> Task[Any]:
     return task
 
 
-def _module_of(path: Path) -> Any:
+def _import_file(path: Path) -> Any:
     if not path.is_file():
         raise ConfigError(f"File not found: {path}.")
     spec = importlib.util.spec_from_file_location(f"elmokit_task_{path.stem}", path)

@@ -35,12 +35,12 @@ from elmokit.storage.atomic import replace_directory, replace_file, write_text
 from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.storage.regular import check_regular_files
 from elmokit.tasks import checkpoint
-from elmokit.tasks.batches import Dataset, E, plan, texts_of
+from elmokit.tasks.batches import Dataset, E, collect_texts, plan
 from elmokit.tasks.checkpoint import WEIGHTS, Run, read_weights
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data
 from elmokit.tasks.nn.elmo import BilmInfo
-from elmokit.tasks.registry import command_of
+from elmokit.tasks.registry import task_command
 from elmokit.tasks.task import LabelInfo, Task, TaskModel
 from elmokit.tasks.words import Words
 from elmokit.train.metrics import FILE as METRICS
@@ -89,7 +89,7 @@ class SavedTask(Generic[E]):
         layers = None
         if self.elmo is not None:
             options = {"state": self.config.elmo.state, "storage": self.config.elmo.storage}
-            layers = LiveLayers(self.elmo, texts_of(examples), self.device, **options)
+            layers = LiveLayers(self.elmo, collect_texts(examples), self.device, **options)
         return predictions(self.model, Dataset(examples, layers, self.device), self.config)
 
 
@@ -289,7 +289,7 @@ def _card(
     table = "\n".join(f"| {label} | {text} |" for label, text in rows.items())
     return f"""# {task.name}
 
-A task model trained with elmokit. Use it with `{command_of(task.name)} predict FOLDER FILE`.
+A task model trained with elmokit. Use it with `{task_command(task.name)} predict FOLDER FILE`.
 
 | | |
 |---|---|

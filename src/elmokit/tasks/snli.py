@@ -235,7 +235,7 @@ class Snli(Classification[Pair]):
             warn(f"{path}: skipped {skipped:,} of {total}: no gold label ('{UNDECIDED}').")
         return labeled
 
-    def show(self, example: Pair, prediction: Any, *, as_json: bool) -> str:
+    def format_prediction(self, example: Pair, prediction: Any, *, as_json: bool) -> str:
         """Return the label and the sentences separated by tabs, or an object."""
         premise, hypothesis = " ".join(example.premise), " ".join(example.hypothesis)
         if not as_json:

@@ -284,7 +284,7 @@ class Squad(Task[Question]):
             [question.answers for question in examples], [answer.text for answer in predictions]
         )
 
-    def show(self, example: Question, prediction: Any, *, as_json: bool) -> str:
+    def format_prediction(self, example: Question, prediction: Any, *, as_json: bool) -> str:
         """Return the answer as a line, or an object."""
         if not as_json:
             return " ".join(prediction.text.split())

@@ -33,8 +33,8 @@ from elmokit.errors import DataError, warn
 from elmokit.settings import Fraction, Layers, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
-from elmokit.tasks.metrics.spans import PREDICATE, shown_span, spans_of, srl_scores
-from elmokit.tasks.ner import allowed_transitions, labels_of
+from elmokit.tasks.metrics.spans import PREDICATE, span_to_dict, srl_scores, tags_to_spans
+from elmokit.tasks.ner import allowed_transitions, build_tag_set
 from elmokit.tasks.nn.crf import viterbi
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
 from elmokit.tasks.nn.highway import AlternatingLstm
@@ -81,7 +81,7 @@ class SrlModel(TaskModel[Sentence]):
     ) -> None:
         super().__init__()
         settings: SrlConfig = config.model
-        self.labels = labels_of(label_info["roles"], "BIO")
+        self.labels = build_tag_set(label_info["roles"], "BIO")
         self._label_ids = {label: i for i, label in enumerate(self.labels)}
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.elmo = ElmoPlaces(config.elmo, elmo)
@@ -154,7 +154,7 @@ class SrlModel(TaskModel[Sentence]):
             best = viterbi(emissions, tokens.mask[rows], *constraints).tolist()
             for (row, predicate), length, label_ids in zip(chunk, lengths, best, strict=True):
                 tags = [self.labels[i] for i in label_ids[:length]]
-                frames[row].append(Frame(predicate, tuple(spans_of(tags))))
+                frames[row].append(Frame(predicate, tuple(tags_to_spans(tags))))
         return frames
 
     def _encode(self, batch: Batch[Sentence]) -> tuple[TokenBatch, Tensor, Tensor | None]:
@@ -273,7 +273,7 @@ class Srl(Task[Sentence]):
         """Count the arguments with each role."""
         return Counter(a.type for s in examples for f in _frames(s) for a in f.arguments)
 
-    def show(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
+    def format_prediction(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
         """Return the columns of CoNLL-2005, or an object with tokens and frames."""
         if not as_json:
             return _format_columns(example, prediction)
@@ -292,7 +292,7 @@ class Srl(Task[Sentence]):
 
 def _roles(sentence: Sentence, frame: Frame) -> list[dict[str, Any]]:
     return [
-        {"label": label, **shown_span(sentence.tokens, sentence.offsets, start, end)}
+        {"label": label, **span_to_dict(sentence.tokens, sentence.offsets, start, end)}
         for start, end, label in frame.arguments
     ]
 

@@ -96,7 +96,7 @@ def read_tree(line: Line) -> Review:
     return Review(tokens, phrases[-1][2], inner)  # the root is closed last
 
 
-def phrases_of(reviews: Iterable[Review]) -> Iterator[Review]:
+def expand_phrases(reviews: Iterable[Review]) -> Iterator[Review]:
     """Yield each sentence and all its phrases as separate examples."""
     for review in reviews:
         yield replace(review, phrases=())
@@ -259,7 +259,7 @@ class Sst5(Classification[Review]):
     def training(self, examples: Sequence[Review], config: TaskConfig) -> list[Review]:
         """Select phrases and classes as configured."""
         settings: Sst5Config = config.model
-        selected = phrases_of(examples)
+        selected = expand_phrases(examples)
         if not settings.subtrees:
             selected = (replace(example, phrases=()) for example in examples)
         if settings.distinct:
@@ -275,7 +275,7 @@ class Sst5(Classification[Review]):
             warn(f"{neutral:,} neutral examples are not scored.")
         return scored
 
-    def show(self, example: Review, prediction: Any, *, as_json: bool) -> str:
+    def format_prediction(self, example: Review, prediction: Any, *, as_json: bool) -> str:
         """Return the label and the text separated by a tab, or an object."""
         if not as_json:
             return f"{prediction.label}\t{' '.join(example.tokens)}"

@@ -101,7 +101,7 @@ class Task(ABC, Generic[E]):
         """Score predictions like the official script."""
 
     @abstractmethod
-    def show(self, example: E, prediction: Any, *, as_json: bool) -> str:
+    def format_prediction(self, example: E, prediction: Any, *, as_json: bool) -> str:
         """Return a prediction as text, in the format of the task or as a JSON line."""
 
     def scored(self, examples: Sequence[E], config: TaskConfig) -> list[E]:

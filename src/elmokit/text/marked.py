@@ -50,7 +50,7 @@ class Marked:
             right = [*right[:around], "..."]
         return " ".join(left), " ".join(right)
 
-    def show(self, around: int | None = None) -> str:
+    def format(self, around: int | None = None) -> str:
         """Return the sentence with the word in brackets, shortened as by `sides`."""
         left, right = self.sides(around)
         return f"{left} [{self.word}] {right}".strip()

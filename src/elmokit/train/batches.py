@@ -37,7 +37,7 @@ class Batch:
     starts: NDArray[np.bool_]
 
 
-def columns_of(chars: NDArray[np.uint16], max_width: int) -> NDArray[np.uint8]:
+def needed_columns(chars: NDArray[np.uint16], max_width: int) -> NDArray[np.uint8]:
     """Return how many character columns each type needs for an exact x.
 
     Words that need more than half of all columns are rare and get all of them.

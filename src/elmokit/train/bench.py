@@ -16,7 +16,7 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.chars import char_ids_table
 from elmokit.model.softmax import LMHead
 from elmokit.text.synthetic import draw_ids, make_words
-from elmokit.train.batches import Batch, columns_of, make_batch
+from elmokit.train.batches import Batch, make_batch, needed_columns
 from elmokit.train.config import RunConfig
 from elmokit.train.step import PlainStep, TrainStep
 
@@ -42,7 +42,7 @@ class Text:
     def batches(self, config: RunConfig, n: int) -> list[Batch]:
         """Return the first `n` batches."""
         assert config.model.char_cnn is not None
-        columns = columns_of(self.chars, config.model.char_cnn.max_width)
+        columns = needed_columns(self.chars, config.model.char_cnn.max_width)
         streams = Streams(
             self.tokens,
             self.documents,

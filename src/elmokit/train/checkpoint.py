@@ -35,7 +35,7 @@ from elmokit.storage.atomic import replace_directory, restore_directories
 from elmokit.storage.fingerprint import fingerprint_file, fingerprint_texts
 from elmokit.storage.manifest import read_json, write_json
 from elmokit.storage.regular import check_regular_files
-from elmokit.train.distributed import ALONE, Group
+from elmokit.train.distributed import SINGLE_PROCESS, Group
 from elmokit.train.evaluate import Perplexity
 from elmokit.train.step import TrainStep
 
@@ -79,13 +79,13 @@ def save(
     config: dict[str, Any],
     *,
     keep: int,
-    group: Group = ALONE,
+    group: Group = SINGLE_PROCESS,
 ) -> Path:
     """Write a checkpoint, then remove all but the newest `keep` and the best."""
     path = run / FOLDER / f"step-{progress.step:08d}"
     rows = {name: group.gather(t, dim=2) for name, t in step.state._asdict().items()}
     randoms = group.gather(torch.get_rng_state().unsqueeze(0), dim=0)
-    if not group.first:
+    if not group.is_first:
         return path
     tensors = {f"bilm.{name}": p for name, p in step.bilm.state_dict().items()}
     tensors |= {f"head.{name}": p for name, p in step.head.state_dict().items()}
@@ -123,7 +123,7 @@ def newest_intact(run: Path, log: LogFn = no_log) -> tuple[Path, Progress, dict[
     raise errors[0]
 
 
-def load(path: Path, step: TrainStep, done: int, group: Group = ALONE) -> None:
+def load(path: Path, step: TrainStep, done: int, group: Group = SINGLE_PROCESS) -> None:
     """Load a checkpoint, saved after `done` steps, into a step."""
     parameters = {f"bilm.{n}": p for n, p in step.bilm.state_dict().items()}
     parameters |= {f"head.{n}": p for n, p in step.head.state_dict().items()}
@@ -208,7 +208,7 @@ def _set_random(path: Path, group: Group, random: Tensor, done: int) -> None:
         randoms = random.repeat(ranks, 1)
         _fill(file, {"random": randoms})
         random = randoms[group.rank].clone()  # torch 2.13 crashes on a view
-    if group.first or group.world == ranks:
+    if group.is_first or group.world == ranks:
         torch.set_rng_state(random)
     else:
         torch.manual_seed(torch.initial_seed() + 7919 * done)  # of (seed, rank), see `make_step`

@@ -72,7 +72,7 @@ class Group:
     world: int = 1
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this is the rank that writes and logs."""
         return self.rank == 0
 
@@ -103,7 +103,7 @@ class Group:
 
     # -------------------------------------------------------------------------------------- step
 
-    def with_words_of_all(self, batch: Batch, n_words: int) -> Batch:
+    def union_words(self, batch: Batch, n_words: int) -> Batch:
         """Return the batch with the target words of all ranks."""
         if self.world == 1:
             return batch
@@ -151,7 +151,7 @@ class Group:
         dist.all_reduce(flags, dist.ReduceOp.MAX)
         return bool(flags.item())
 
-    def from_first(self, values: dict[str, Any]) -> dict[str, Any]:
+    def broadcast(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the JSON values of rank 0 on all ranks."""
         if self.world == 1:
             return values
@@ -159,7 +159,7 @@ class Group:
         size = torch.tensor([len(encoded)])
         dist.broadcast(size, 0)
         text = torch.zeros(int(size.item()), dtype=torch.uint8)
-        if self.first:
+        if self.is_first:
             text = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
         dist.broadcast(text, 0)
         received: dict[str, Any] = json.loads(text.numpy().tobytes())
@@ -184,7 +184,7 @@ class Group:
 
 
 #: A single process.
-ALONE = Group()
+SINGLE_PROCESS = Group()
 
 
 @contextmanager
@@ -200,7 +200,7 @@ def join(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
     # Variables of torchrun; Slurm and Kubernetes set-ups for PyTorch set the same.
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 or "RANK" not in os.environ:
-        yield ALONE, device
+        yield SINGLE_PROCESS, device
         return
     if device.type == "cuda":
         device = _own_gpu(device)

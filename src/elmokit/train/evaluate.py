@@ -106,7 +106,7 @@ def _exp(loss: float) -> float:
         return float(np.exp(loss))
 
 
-def encoder_of(engine: Engine, chars: NDArray[np.uint16] | None) -> Encode:
+def make_encoder(engine: Engine, chars: NDArray[np.uint16] | None) -> Encode:
     """Return a function from types to x_k, given the characters of all types (None: word input)."""
     if chars is None:
         return encoder_by(engine, lambda types: types + 1)
@@ -147,13 +147,13 @@ def evaluate(
         warm: The initial state of "warm".
     """
     tally = Tally()
-    units = units_of(tokens, documents, state)
+    units = split_sequences(tokens, documents, state)
     for _, losses in scorer.losses(types, units, warm if state == "warm" else None):
         tally.add(losses)
     return tally.perplexity(state)
 
 
-def units_of(
+def split_sequences(
     tokens: NDArray[np.uint32], documents: NDArray[np.int64], state: str
 ) -> list[NDArray[np.uint32]]:
     """Split text into documents if the state is carried, otherwise into sentences."""

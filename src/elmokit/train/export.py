@@ -12,7 +12,7 @@ from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
-from elmokit.train.evaluate import encoder_of
+from elmokit.train.evaluate import make_encoder
 from elmokit.train.metrics import evaluations
 from elmokit.train.step import TrainStep
 from elmokit.train.warm import average_state
@@ -47,7 +47,7 @@ def export(
     warm = None
     if warm_state:
         log("Computing the warm state from the beginning of the corpus.")
-        encode = encoder_of(exact_engine(bilm), corpus.chars)
+        encode = make_encoder(exact_engine(bilm), corpus.chars)
         warm = average_state(bilm, encode, corpus.tokens(), progress=every_seconds(log)).state
     perplexity = progress.perplexity
     metadata: dict[str, Any] = {

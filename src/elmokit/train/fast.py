@@ -28,7 +28,7 @@ from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead, Sample
 from elmokit.train.batches import Batch
 from elmokit.train.buffers import Negatives, Staging
-from elmokit.train.distributed import ALONE, Group
+from elmokit.train.distributed import SINGLE_PROCESS, Group
 from elmokit.train.fused import FusedAdamW
 from elmokit.train.optimizer import Optimizer, OptimizerConfig
 from elmokit.train.step import StepConfig, StepResult
@@ -61,7 +61,7 @@ class FastStep:
         *,
         dtype: torch.dtype = torch.bfloat16,
         graphs: bool = True,
-        group: Group = ALONE,
+        group: Group = SINGLE_PROCESS,
     ) -> None:
         assert isinstance(bilm.encoder, CharacterEncoder)
         self.bilm, self.head, self.config = bilm, head, config
@@ -131,7 +131,7 @@ class FastStep:
         if frozen != self.frozen:
             self.frozen = frozen
             self._reset_graph()
-        batch = self.group.with_words_of_all(batch, len(self.head.bias))
+        batch = self.group.union_words(batch, len(self.head.bias))
         if not self._fits(batch):
             self._grow(batch)
         self._load(batch, number, rate)

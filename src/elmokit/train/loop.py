@@ -18,18 +18,18 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.engine import exact_engine
 from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
-from elmokit.parallel import prefetched
+from elmokit.parallel import prefetch
 from elmokit.progress import LogFn, no_log
 from elmokit.settings import differences
 from elmokit.shutdown import StopSignal, stop_signals
 from elmokit.sources.modeldir import ModelParts
 from elmokit.storage.lock import run_lock
 from elmokit.train import checkpoint, distributed
-from elmokit.train.batches import columns_of, read_batches
+from elmokit.train.batches import needed_columns, read_batches
 from elmokit.train.checkpoint import Progress, take_accumulators
 from elmokit.train.config import RunConfig
-from elmokit.train.distributed import ALONE, Group
-from elmokit.train.evaluate import Perplexity, encoder_of, evaluate, prepared_types
+from elmokit.train.distributed import SINGLE_PROCESS, Group
+from elmokit.train.evaluate import Perplexity, evaluate, make_encoder, prepared_types
 from elmokit.train.export import MODEL, export
 from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.step import PlainStep, StepResult, TrainStep, explain_out_of_memory
@@ -102,9 +102,9 @@ def train(
     with (
         distributed.join(torch.device(device)) as (group, device),
         explain_out_of_memory(config.step),
-        run_lock(out) if group.first else nullcontext(),
+        run_lock(out) if group.is_first else nullcontext(),
     ):
-        if not group.first:
+        if not group.is_first:
             log = no_log
         if deterministic and device.type == "cuda":
             torch.use_deterministic_algorithms(True)
@@ -124,10 +124,10 @@ def train(
         step.group.check_same("initial weights", _weights(step, progress.step))
         if progress.position:
             streams.go_to(progress.position)
-        metrics = Metrics(out, progress.step, tensorboard=tensorboard) if group.first else None
+        metrics = Metrics(out, progress.step, tensorboard=tensorboard) if group.is_first else None
         assert config.model.char_cnn is not None  # checked by `make_step`
-        columns = columns_of(corpus.chars, config.model.char_cnn.max_width)
-        batches = prefetched(read_batches(streams, columns, corpus.n_words), _BATCHES_AHEAD)
+        columns = needed_columns(corpus.chars, config.model.char_cnn.max_width)
+        batches = prefetch(read_batches(streams, columns, corpus.n_words), _BATCHES_AHEAD)
         clock = Clock(config, progress.step)
         pending: list[tuple[int, StepResult]] = []
         try:
@@ -158,7 +158,7 @@ def train(
             batches.close()
             if metrics is not None:
                 metrics.close()
-        if group.first and not interrupted:
+        if group.is_first and not interrupted:
             export(step, corpus, config, out, progress, start, log, warm_state=warm_state)
     return TrainResult(
         steps=progress.step,
@@ -175,7 +175,7 @@ def make_step(
     device: torch.device,
     *,
     graphs: bool = True,
-    group: Group = ALONE,
+    group: Group = SINGLE_PROCESS,
     start: ModelParts | None = None,
 ) -> TrainStep:
     """Create the model and the step for a device; the seed determines the initial weights."""
@@ -295,10 +295,10 @@ def _evaluate(
     if "valid" not in corpus.splits or not _evaluation_due(progress, config, start):
         return
     measured: dict[str, Any] = {}
-    if step.group.first:
+    if step.group.is_first:
         result = stopped.unless_stopped(lambda: _held_out_perplexity(step, corpus))
         measured = {} if result is None else result.to_dict()
-    measured = step.group.from_first(measured)
+    measured = step.group.broadcast(measured)
     if not measured:
         return
     perplexity = Perplexity(**measured)
@@ -327,7 +327,7 @@ def _held_out_perplexity(step: TrainStep, corpus: Corpus) -> Perplexity:
     try:
         engine = exact_engine(bilm)
         scorer = Scorer(engine, bilm.config.lstm, head, head.weight.device)
-        types = prepared_types(encoder_of(engine, corpus.chars), len(head.bias))
+        types = prepared_types(make_encoder(engine, corpus.chars), len(head.bias))
         return evaluate(scorer, types, corpus.tokens("valid"), corpus.documents("valid"))
     finally:
         bilm.train()

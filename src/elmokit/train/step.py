@@ -23,7 +23,7 @@ from elmokit.model.lstm import LstmStack, LstmState
 from elmokit.model.softmax import LMHead, Sample, draw_sample
 from elmokit.settings import Bounds, CountOrZero, Fraction, Positive, Seed, Settings, Size
 from elmokit.train.batches import Batch
-from elmokit.train.distributed import ALONE, Group
+from elmokit.train.distributed import SINGLE_PROCESS, Group
 from elmokit.train.optimizer import Optimizer, OptimizerConfig
 
 
@@ -122,7 +122,7 @@ class PlainStep:
         config: StepConfig,
         optimizer: OptimizerConfig,
         *,
-        group: Group = ALONE,
+        group: Group = SINGLE_PROCESS,
     ) -> None:
         self.group = group
         self.bilm, self.head, self.chars, self.config = bilm, head, chars, config
@@ -139,7 +139,7 @@ class PlainStep:
         self.bilm.train()
         frozen = number < self.optimizer.config.head_steps
         self.bilm.requires_grad_(not frozen)
-        batch = self.group.with_words_of_all(batch, len(self.head.bias))
+        batch = self.group.union_words(batch, len(self.head.bias))
         losses, words = self.losses(batch, number)
         objective = self.config.gradient_scale * 0.5 * (losses[0] + losses[1])
         learned = [p for p in self.bilm.parameters() if not frozen]

@@ -32,7 +32,7 @@ from elmokit.train.evaluate import (
     Tally,
     encoder_by,
     prepared_types,
-    units_of,
+    split_sequences,
 )
 
 # Minimum size of a group. The backward LM reads a document from its end, so a group contains
@@ -158,7 +158,7 @@ def evaluate_text(
     for group in text_groups(sentences, vocabulary, whole_documents="carry" in states):
         types = prepared_types(group.encoder(bilm, scorer.engine, vocabulary), len(vocabulary))
         for state, tally in zip(states, tallies, strict=True):
-            units = units_of(group.tokens, group.documents, state)
+            units = split_sequences(group.tokens, group.documents, state)
             for _, losses in scorer.losses(types, units, warm if state == "warm" else None):
                 tally.add(losses)
         if on_progress is not None:

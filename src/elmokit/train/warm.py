@@ -54,7 +54,7 @@ def average_state(
 
     Args:
         bilm: The model.
-        encode: From types to x_k, see `evaluate.encoder_of`.
+        encode: From types to x_k, see `evaluate.make_encoder`.
         tokens: The ids of a prepared corpus.
         sentences: Maximum number of sentence ends to average.
         progress: Called with the number of processed tokens of both directions.

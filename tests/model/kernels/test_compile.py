@@ -97,7 +97,7 @@ def _launch_all_kernels() -> None:
     from elmokit.model.kernels.cuda_reader import CudaReader
     from elmokit.model.packing import Packing
     from elmokit.model.softmax import LMHead
-    from elmokit.train.batches import columns_of, make_batch
+    from elmokit.train.batches import make_batch, needed_columns
     from elmokit.train.fast import FastStep
     from elmokit.train.optimizer import OptimizerConfig
     from elmokit.train.step import StepConfig
@@ -119,7 +119,7 @@ def _launch_all_kernels() -> None:
             OptimizerConfig(kind="adamw"),
             dtype=dtype,
         )
-        step(make_batch(next(batches), columns_of(chars, 3), 60), 0, 0.01)
+        step(make_batch(next(batches), needed_columns(chars, 3), 60), 0, 0.01)
         reader = CudaReader(BiLM(config).eval().requires_grad_(False), dtype)
         packing = Packing.of([3, 5, 1])
         reader.contextualize(torch.zeros(packing.n_tokens, 8), packing)

@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmokit.tasks.coref_model import clusters_of
+from elmokit.tasks.coref_model import gold_cluster_ids
 from elmokit.tasks.nn import spans as pairing
 from elmokit.tasks.nn.spans import (
     PairScorer,
@@ -141,5 +141,5 @@ def test_pairs_are_scored_by_the_formula_whatever_fits_into_memory(
 def test_gold_clusters_of_spans() -> None:
     starts, ends = torch.tensor([0, 0, 2, 5]), torch.tensor([1, 2, 4, 6])
     gold = np.array([[0, 2, 3], [1, 2, 1], [5, 6, 2]])
-    assert clusters_of(starts, ends, gold).tolist() == [0, 3, 0, 2]
-    assert clusters_of(starts, ends, gold[:0]).tolist() == [0, 0, 0, 0]
+    assert gold_cluster_ids(starts, ends, gold).tolist() == [0, 3, 0, 2]
+    assert gold_cluster_ids(starts, ends, gold[:0]).tolist() == [0, 0, 0, 0]

@@ -62,7 +62,7 @@ _FORMATS = {
 }
 
 
-def format_of(path: Path) -> Format:
+def detect_format(path: Path) -> Format:
     """Return the format of a file.
 
     Raises:
@@ -108,7 +108,7 @@ def open_vectors(path: str | Path) -> StoredVectors:
         path = Path(path)
         if not path.suffix and not path.exists():
             raise DataError(f"The directory of shards {path} does not exist.")
-        file_format = format_of(path)
+        file_format = detect_format(path)
         if not path.is_file():
             raise DataError(f"The vector file {path} does not exist.")
         try:
@@ -138,17 +138,17 @@ def write_vectors(
         dtype: "float32" or "float16".
     """
     path = Path(path)
-    file_format = format_of(path)
+    file_format = detect_format(path)
     items = list(sentences)
     n_layers, _, dim = items[0].layers.shape if items else (1, 0, 0)
     weights = None if mix is None else tuple(float(weight) for weight in mix)
     layout = Layout(str(layer), dtype, n_layers, dim, weights, gamma)
-    block = _block_of(items, layout)
+    block = _to_block(items, layout)
     with replace_file(path) as temporary:
         file_format.write(temporary, [block], layout, lambda: {"sentences": len(items)})
 
 
-def _block_of(items: list[SentenceVectors], layout: Layout) -> Block:
+def _to_block(items: list[SentenceVectors], layout: Layout) -> Block:
     empty = np.zeros((layout.n_layers, 0, layout.dim), np.float32)
     with np.errstate(over="ignore"):  # `check_finite` raises an error
         layers = np.concatenate([empty, *(item.layers for item in items)], axis=1)

@@ -180,7 +180,7 @@ class NativeHead:
                     raise MemoryError("Not enough memory for a softmax in int8.")
 
         in_parallel([partial(work, thread) for thread in range(threads)])
-        return (total - self._head.logits_of(h, targets)).double()
+        return (total - self._head.target_logits(h, targets)).double()
 
 
 def _tile_order(h: int) -> Tensor:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 import elmokit
 from elmokit.serve import responses
 from elmokit.serve.requests import FIXED_LIMITS
-from elmokit.serve.routes.common import json_response, service_of
+from elmokit.serve.routes.common import get_service, json_response
 from elmokit.serve.routes.comparison import describe_index
 from elmokit.serve.service import Hosted
 
@@ -25,7 +25,7 @@ _START_TIME = int(time.time())
 @router.get("/v1/models", response_model=responses.ModelsResponse)
 async def models(request: Request) -> Response:
     """List the models in the format of OpenAI, and everything else that is served."""
-    service = service_of(request)
+    service = get_service(request)
     hosted = service.hosted
     values = {
         "object": "list",
@@ -42,7 +42,7 @@ async def models(request: Request) -> Response:
 @router.get("/v1/models/{name}", response_model=responses.ModelCard)
 async def model_card(name: str, request: Request) -> Response:
     """Describe a model."""
-    hosted = service_of(request).hosted
+    hosted = get_service(request).hosted
     return json_response(_describe(hosted, hosted.model(name)[0]))
 
 
@@ -60,7 +60,7 @@ async def healthz() -> Response:
 )
 async def readyz(request: Request) -> Response:
     """Return 200 if the service is ready, 503 while it loads models or shuts down."""
-    service = service_of(request)
+    service = get_service(request)
     response = json_response({"status": service.status})
     response.status_code = 200 if service.status == "ok" else 503
     return response
@@ -70,7 +70,7 @@ async def readyz(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Return the metrics in the Prometheus text format."""
     return Response(
-        generate_latest(service_of(request).metrics.registry), media_type=CONTENT_TYPE_LATEST
+        generate_latest(get_service(request).metrics.registry), media_type=CONTENT_TYPE_LATEST
     )
 
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from elmokit.embed.layer_choice import LayerChoice, check_layer
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
-from elmokit.embed.tokenized import Tokenized, tokens_of, truncated_tokens, truncation_warning
+from elmokit.embed.tokenized import Tokenized, as_tokens, truncated_tokens, truncation_warning
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError
 from elmokit.serve.errors import RequestRejected, check_limit
@@ -45,13 +45,15 @@ class OrjsonRoute(APIRoute):
         return handle_json
 
 
-def service_of(request: Request) -> Service:
+def get_service(request: Request) -> Service:
     """Return the service that received a request."""
     service: Service = request.app.state.service
     return service
 
 
-def choices_of(body: LayerRequest, elmo: ElmoModel, gamma: float = 1.0) -> list[LayerChoice]:
+def parse_layer_choices(
+    body: LayerRequest, elmo: ElmoModel, gamma: float = 1.0
+) -> list[LayerChoice]:
     """Parse the layers of a request; each choice gives one vector per token."""
     param, n_layers = "layer", elmo.config.n_layers
     try:
@@ -108,19 +110,19 @@ class Texts:
         return {"model": self.model, "state": state, "usage": usage, "warnings": self.warnings}
 
 
-async def texts_of(
+async def tokenize_request(
     request: Request,
     model: str | None,
     sentences: Sequence[str | list[str]],
     max_tokens: int = 10**9,
 ) -> Texts:
     """Tokenize the sentences of a request to a model; reject too many sentences or tokens."""
-    service = service_of(request)
+    service = get_service(request)
     name, elmo = service.hosted.model(model)
     check_limit("max_sentences", service.limits.sentences, len(sentences), "sentences")
 
     def tokenize() -> list[Tokenized]:
-        return [tokens_of(sentence, i) for i, sentence in enumerate(sentences)]
+        return [as_tokens(sentence, i) for i, sentence in enumerate(sentences)]
 
     size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
     tokenized = tokenize() if size <= _MAX_CHARACTERS else await asyncio.to_thread(tokenize)
@@ -135,7 +137,7 @@ async def texts_of(
     return Texts(name, elmo, tokens, [offsets for _, offsets in tokenized], read, warnings)
 
 
-async def layers_of(
+async def compute_layers(
     request: Request,
     texts: Texts,
     state: str,
@@ -151,7 +153,7 @@ async def layers_of(
         keep: Reduces the layers of a sentence, (L + 1, T, 2D), to what the response needs.
         values: The number of values that `keep` returns for all sentences. Default: all.
     """
-    service = service_of(request)
+    service = get_service(request)
     service.hosted.check(texts.model, state)
     if values is None:
         values = sum(texts.lengths) * texts.elmo.config.n_layers * texts.elmo.config.output_dim
@@ -202,7 +204,7 @@ def _find_uses(sentence: str | list[str], i: int, word: str | None) -> Uses:
         raise RequestRejected(
             f"Sentence {i} is a list of tokens: set `word` to select a token.", param="word"
         )
-    tokens, offsets = tokens_of(sentence, i)
+    tokens, offsets = as_tokens(sentence, i)
     positions = [k for k, token in enumerate(tokens) if token.casefold() == word.casefold()]
     return Uses(tokens, offsets, positions)
 

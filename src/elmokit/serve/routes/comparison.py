@@ -14,14 +14,14 @@ from starlette.responses import Response
 
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import StaticVectors
-from elmokit.embed.tokenized import tokens_of
+from elmokit.embed.tokenized import as_tokens
 from elmokit.embed.vectors import FloatArray
 from elmokit.embed.vectors import similarity as cosines_of
 from elmokit.errors import ElmoError
 from elmokit.plot import plane
 from elmokit.progress import plural
 from elmokit.search.index import TokenIndex
-from elmokit.search.neighbors import Query, Rules
+from elmokit.search.neighbors import NeighborFilter, Query
 from elmokit.serve import responses
 from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.requests import (
@@ -33,13 +33,13 @@ from elmokit.serve.requests import (
 )
 from elmokit.serve.routes.common import (
     OrjsonRoute,
-    choices_of,
+    compute_layers,
     find_uses,
+    get_service,
     json_response,
-    layers_of,
-    service_of,
+    parse_layer_choices,
     static_neighbors,
-    texts_of,
+    tokenize_request,
 )
 from elmokit.text.marked import Marked
 
@@ -54,11 +54,11 @@ _STATIC_NEIGHBORS = 8
 @router.post("/v1/similarity", response_model=responses.SimilarityResponse)
 async def similarity(body: SimilarityRequest, request: Request) -> Response:
     """Return the cosines between all tokens, in each requested layer or combination."""
-    static = service_of(request).hosted.static
+    static = get_service(request).hosted.static
     max_tokens = FIXED_LIMITS["matrix_tokens"]
-    texts = await texts_of(request, body.model, body.sentences, max_tokens)
-    choices = choices_of(body, texts.elmo)
-    sentences = await layers_of(request, texts, body.state)
+    texts = await tokenize_request(request, body.model, body.sentences, max_tokens)
+    choices = parse_layer_choices(body, texts.elmo)
+    sentences = await compute_layers(request, texts, body.state)
     words = [token for tokens in texts.tokens for token in tokens]
 
     def compare() -> Response:
@@ -99,7 +99,7 @@ def _static_cosines(table: StaticVectors, words: Sequence[str]) -> FloatArray:
 @router.post("/v1/project", response_model=responses.ProjectResponse)
 async def project(body: ProjectRequest, request: Request) -> Response:
     """Return two-dimensional projections of the uses of a word in each layer, with clusters."""
-    service = service_of(request)
+    service = get_service(request)
     check_limit("max_sentences", service.limits.sentences, len(body.sentences), "sentences")
     senses = [None] * len(body.sentences) if body.senses is None else body.senses
     if len(senses) != len(body.sentences):
@@ -118,10 +118,10 @@ async def project(body: ProjectRequest, request: Request) -> Response:
     words = [str(point["word"]) for point in points]
     is_one_word = len({word.casefold() for word in words}) == 1
     word = body.word or (words[0] if is_one_word else None)
-    texts = await texts_of(request, body.model, [use.tokens for use in uses])
+    texts = await tokenize_request(request, body.model, [use.tokens for use in uses])
     texts = replace(texts, offsets=[use.offsets for use in uses])
-    choices = choices_of(body, texts.elmo)
-    layers = await layers_of(request, texts, body.state)
+    choices = parse_layer_choices(body, texts.elmo)
+    layers = await compute_layers(request, texts, body.state)
     vectors = np.concatenate(  # (L + 1, n, 2D)
         [h[:, use.positions] for h, use in zip(layers, uses, strict=True)], axis=1
     )
@@ -177,7 +177,7 @@ def _planes(
 @router.post("/v1/neighbors", response_model=responses.NeighborsResponse)
 async def neighbors(body: NeighborsRequest, request: Request) -> Response:
     """Return the tokens in the index that are nearest to words in context."""
-    hosted = service_of(request).hosted
+    hosted = get_service(request).hosted
     index = hosted.index
     if index is None:
         raise RequestRejected(
@@ -187,19 +187,19 @@ async def neighbors(body: NeighborsRequest, request: Request) -> Response:
         )
     name, elmo = hosted.model(hosted.index_model)
     is_set = "layer" in body.model_fields_set or body.mix is not None
-    choices = choices_of(body, elmo) if is_set else None
+    choices = parse_layer_choices(body, elmo) if is_set else None
     queries = [_parse(query, i, index) for i, query in enumerate(body.queries)]
     new = [i for i, query in enumerate(queries) if query.token is None]
-    texts = await texts_of(request, name, [list(queries[i].at.tokens) for i in new])
-    layers = await layers_of(request, texts, index.meta.state)
+    texts = await tokenize_request(request, name, [list(queries[i].marked.tokens) for i in new])
+    layers = await compute_layers(request, texts, index.meta.state)
     for i, h in zip(new, layers, strict=True):
-        queries[i] = replace(queries[i], layers=h[:, queries[i].at.position])
-    rules = Rules(body.words, body.distinct, body.other_sentences)
+        queries[i] = replace(queries[i], layers=h[:, queries[i].marked.position])
+    filter = NeighborFilter(body.words, body.distinct, body.other_sentences)
     static = hosted.static if body.static else None
 
     def search() -> list[dict[str, Any]]:
-        near = index.search(queries, choices, k=body.k, rules=rules, min_count=body.min_count)
-        words = [static_neighbors(static, query.at.word, body.k) for query in queries]
+        near = index.search(queries, choices, k=body.k, filter=filter, min_count=body.min_count)
+        words = [static_neighbors(static, query.marked.word, body.k) for query in queries]
         return [{**n.to_dict(), "static": s} for n, s in zip(near, words, strict=True)]
 
     try:
@@ -233,12 +233,12 @@ def _parse(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Quer
                 f"Query {i}: invalid token {query}; expected 0 to {index.tokens - 1}.",
                 param="queries",
             )
-        return Query(index.token(query).at, token=query)
+        return Query(index.token(query).marked, token=query)
     try:
         if isinstance(query, str):
             return Query(Marked.read(query))
         if query.position is not None:
-            return Query(Marked.read(tokens_of(query.sentence, 0)[0], query.position))
+            return Query(Marked.read(as_tokens(query.sentence, 0)[0], query.position))
         [use] = find_uses([query.sentence], query.word)
         return Query(Marked(tuple(use.tokens), use.positions[0]))
     except ElmoError as error:

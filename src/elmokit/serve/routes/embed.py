@@ -30,11 +30,11 @@ from elmokit.serve.requests import EmbeddingsRequest, EmbedRequest
 from elmokit.serve.routes.common import (
     OrjsonRoute,
     Texts,
-    choices_of,
+    compute_layers,
+    get_service,
     json_response,
-    layers_of,
-    service_of,
-    texts_of,
+    parse_layer_choices,
+    tokenize_request,
 )
 from elmokit.text.sentences import split_sentences
 
@@ -57,8 +57,8 @@ _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 async def embed(body: EmbedRequest, request: Request) -> Response:
     """Return layers of every token, a mix of the layers, or their mean over each sentence."""
     form = _negotiate(request.headers.get("accept"))
-    texts = await texts_of(request, body.model, body.sentences)
-    choices = choices_of(body, texts.elmo, body.gamma)
+    texts = await tokenize_request(request, body.model, body.sentences)
+    choices = parse_layer_choices(body, texts.elmo, body.gamma)
     stacked = isinstance(body.layer, list) or body.layer == "all"
     dim, *other_dims = {choice.dim(texts.elmo.config.output_dim) for choice in choices}
     if other_dims:
@@ -76,7 +76,7 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
 
     rows = len(texts.tokens) if pooled else sum(texts.lengths)
     values = rows * len(choices) * dim
-    vectors = await layers_of(request, texts, body.state, keep, values)
+    vectors = await compute_layers(request, texts, body.state, keep, values)
     names = [int(c.name) if c.name.isdigit() else c.name for c in choices]
     about = {
         "model": texts.model,
@@ -169,9 +169,9 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     A text can have several sentences, which are embedded independently.
     """
     inputs = [body.input] if isinstance(body.input, str) else body.input
-    check_limit("max_sentences", service_of(request).limits.sentences, len(inputs), "texts")
+    check_limit("max_sentences", get_service(request).limits.sentences, len(inputs), "texts")
     sentences, text_ids = await asyncio.to_thread(_split, inputs)
-    texts = await texts_of(request, body.model, sentences)
+    texts = await tokenize_request(request, body.model, sentences)
     dim = texts.elmo.config.output_dim
     if body.dimensions not in (None, dim):
         raise RequestRejected(
@@ -187,7 +187,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
         total: FloatArray = average.apply(layers).sum(axis=0)
         return total
 
-    sums = await layers_of(request, texts, "reset", keep, len(sentences) * dim)
+    sums = await compute_layers(request, texts, "reset", keep, len(sentences) * dim)
     means = np.zeros((len(inputs), dim), dtype=np.float32)
     np.add.at(means, text_ids, np.stack(sums))
     means /= counts[:, None]

@@ -18,7 +18,7 @@ from elmokit.errors import ElmoWarning
 from elmokit.serve import responses
 from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.requests import FIXED_LIMITS, ScoreRequest, SubstitutesRequest, TaskRequest
-from elmokit.serve.routes.common import OrjsonRoute, json_response, service_of, texts_of
+from elmokit.serve.routes.common import OrjsonRoute, get_service, json_response, tokenize_request
 from elmokit.tasks.registry import TASKS
 from elmokit.tasks.saved import SavedTask
 from elmokit.tasks.task import Task
@@ -37,8 +37,8 @@ _WARNINGS_LOCK = threading.Lock()
 @router.post("/v1/score", response_model=responses.ScoreResponse)
 async def score(body: ScoreRequest, request: Request) -> Response:
     """Return the log probability of each token, forward and backward, and the perplexity."""
-    service = service_of(request)
-    texts = await texts_of(request, body.model, body.sentences)
+    service = get_service(request)
+    texts = await tokenize_request(request, body.model, body.sentences)
     service.hosted.check(texts.model, body.state, language_model=True)
     costs = [n + 1 for n in texts.lengths]
     work = service.hosted.work("score", texts.model, body.state)
@@ -51,12 +51,12 @@ async def score(body: ScoreRequest, request: Request) -> Response:
 @router.post("/v1/substitutes", response_model=responses.SubstitutesResponse)
 async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
     """Return the most probable words given the left context, the right context, and both."""
-    service = service_of(request)
+    service = get_service(request)
     sentence, positions = body.sentence, body.positions
     if isinstance(sentence, str) and positions is None and "[" in sentence:
         marked = Marked.read(sentence)
         sentence, positions = list(marked.tokens), [marked.position]
-    texts = await texts_of(request, body.model, [sentence])
+    texts = await tokenize_request(request, body.model, [sentence])
     service.hosted.check(texts.model, body.state, language_model=True)
     tokens = texts.tokens[0]
     positions = list(range(len(tokens))) if positions is None else positions
@@ -86,7 +86,7 @@ async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
 @router.get("/v1/tasks", response_model=responses.TasksResponse)
 async def tasks(request: Request) -> Response:
     """List the trained task models with their learned layer weights and scores."""
-    saved_tasks = service_of(request).hosted.tasks
+    saved_tasks = get_service(request).hosted.tasks
     cards = [_describe(name, saved) for name, saved in saved_tasks.items()]
     return json_response({"tasks": cards})
 
@@ -94,7 +94,7 @@ async def tasks(request: Request) -> Response:
 @router.post("/v1/tasks/{name}", response_model=responses.TaskResponse)
 async def predict(name: str, body: TaskRequest, request: Request) -> Response:
     """Return the predictions of a task model, such as entities, labels or answers."""
-    service = service_of(request)
+    service = get_service(request)
     saved = service.hosted.task(name)
     check_limit("max_sentences", service.limits.sentences, len(body.examples), "examples")
     groups, notes = await asyncio.to_thread(_parse, saved.task, body.examples)
@@ -105,7 +105,10 @@ async def predict(name: str, body: TaskRequest, request: Request) -> Response:
     costs = [max(1, n) for n in lengths]
     predictions = iter(await service.batcher.submit(work, examples, costs))
     results = [
-        [json.loads(saved.task.show(example, next(predictions), as_json=True)) for example in group]
+        [
+            json.loads(saved.task.format_prediction(example, next(predictions), as_json=True))
+            for example in group
+        ]
         for group in groups
     ]
     return json_response({"task": name, "results": results, "warnings": notes})

@@ -32,7 +32,7 @@ class Span(NamedTuple):
     type: str
 
 
-def shown_span(
+def span_to_dict(
     tokens: Sequence[str], offsets: Sequence[tuple[int, int]] | None, start: int, end: int
 ) -> dict[str, Any]:
     """Return the position of a span as JSON values, with character offsets for raw text."""
@@ -42,7 +42,7 @@ def shown_span(
     return values
 
 
-def spans_of(tags: Sequence[str]) -> list[Span]:
+def tags_to_spans(tags: Sequence[str]) -> list[Span]:
     """Return the spans in a sequence of tags."""
     spans: list[Span] = []
     start, last_prefix, last_type = 0, OUTSIDE, ""
@@ -57,7 +57,7 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
     return spans
 
 
-def tags_of(spans: Iterable[Span], length: int, scheme: str = "BIO") -> list[str]:
+def spans_to_tags(spans: Iterable[Span], length: int, scheme: str = "BIO") -> list[str]:
     """Convert spans to tags of the scheme "BIO" (IOB2) or "BIOES"."""
     tags = [OUTSIDE] * length
     for start, end, label in spans:
@@ -76,10 +76,14 @@ def span_scores(
         f1, precision and recall of all spans, in percent; the numbers of spans; the accuracy of
         the tags in IOB2; and, under "types", the scores of each type.
     """
-    true, guess = ([set(spans_of(tags)) for tags in side] for side in (gold, predicted))
+    true, guess = ([set(tags_to_spans(tags)) for tags in side] for side in (gold, predicted))
     overall, types = set_scores(true, guess, lambda span: span.type)
     gold_tags, predicted_tags = (
-        [tag for spans, tags in zip(side, gold, strict=True) for tag in tags_of(spans, len(tags))]
+        [
+            tag
+            for spans, tags in zip(side, gold, strict=True)
+            for tag in spans_to_tags(spans, len(tags))
+        ]
         for side in (true, guess)
     )
     correct = sum(a == b for a, b in zip(gold_tags, predicted_tags, strict=True))
@@ -127,7 +131,7 @@ class Argument(NamedTuple):
     pieces: tuple[tuple[int, int], ...]
 
 
-def arguments_of(spans: Iterable[Span]) -> set[Argument]:
+def spans_to_arguments(spans: Iterable[Span]) -> set[Argument]:
     """Join pieces into arguments, without the predicate."""
     arguments: list[tuple[str, list[tuple[int, int]]]] = []
     last: dict[str, list[tuple[int, int]]] = {}  # the pieces of the last argument with a label
@@ -150,7 +154,7 @@ def srl_scores(
         f1, precision and recall of all arguments, in percent; their counts; under "perfect", the
         percentage of predicates whose arguments are all correct; and the scores of each label.
     """
-    true, guess = ([arguments_of(spans) for spans in side] for side in (gold, predicted))
+    true, guess = ([spans_to_arguments(spans) for spans in side] for side in (gold, predicted))
     overall, roles = set_scores(true, guess, lambda argument: argument.label)
     perfect = sum(a == b for a, b in zip(true, guess, strict=True))
     return {
