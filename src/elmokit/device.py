@@ -24,9 +24,9 @@ def choose_device(name: str | torch.device) -> torch.device:
         raise ConfigError(f"Unsupported device '{name}': expected auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"Device '{name}' is not available: torch found {torch.cuda.device_count()} CUDA GPUs. "
-            "Use device='cpu' or 'auto' (--device on the command line); `elmo doctor` lists the "
-            "devices."
+            f"Device '{name}' is not available: PyTorch detects {torch.cuda.device_count()} CUDA "
+            "GPUs. Use device='cpu' or 'auto' (--device on the command line); `elmo doctor` lists "
+            "the devices."
         )
     return device
 

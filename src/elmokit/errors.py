@@ -45,7 +45,7 @@ class DependencyError(ElmoError):
     def __init__(self, package: str, extra: str | None, purpose: str, hint: str = "") -> None:
         wanted = package if extra is None else f"'elmokit[{extra}]'"
         super().__init__(
-            f"{purpose} needs the package '{package}', which is not installed. "
+            f"{purpose} requires the package '{package}', which is not installed. "
             f"Install it with: pip install {wanted}{hint}"
         )
 

@@ -19,7 +19,7 @@ class StopSignal(threading.Event):
 
     interrupts = False
 
-    def unless_stopped(self, work: Callable[[], T]) -> T | None:
+    def run_unless_stopped(self, work: Callable[[], T]) -> T | None:
         """Call `work`, which must be safe to repeat, and interrupt it when the signal arrives.
 
         Returns:

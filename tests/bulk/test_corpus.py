@@ -40,7 +40,7 @@ def test_each_line_is_a_sentence_with_the_vectors_of_embed(
         for item, (tokens, vectors) in zip(expected, stored, strict=True):
             assert tokens == item.tokens
             np.testing.assert_allclose(vectors, item.layers, atol=1e-5)
-        assert stored.about["inputs"] == [str(text)]
+        assert stored.metadata["inputs"] == [str(text)]
     assert summary.tokens == sum(len(item) for item in expected)
     assert names(folder) == [out.name]
 

@@ -267,7 +267,7 @@ def test_standard_input_resumes_if_the_same_text_is_passed_again(
     assert 0 < summary.resumed_sentences < summary.sentences == 8
     assert told[0].total_bytes is None
     with open_vectors(out) as stored, open_vectors(folder / "file.npz") as expected:
-        assert stored.about["digest"] == expected.about["digest"]
+        assert stored.metadata["digest"] == expected.metadata["digest"]
         for found, item in zip(stored, expected, strict=True):
             np.testing.assert_array_equal(found.vectors, item.vectors)
     monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode()))

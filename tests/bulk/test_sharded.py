@@ -98,8 +98,8 @@ def test_documents_and_their_sentences(make: Callable[..., Path], documents: lis
             (str(documents[2]), range(first, first + 2)),
             (str(documents[3]), range(first + 2, first + 2 + last)),
         ]
-        assert stored.about["documents"] == [str(path) for path in documents]
-        assert stored.about["state"] == "reset"
+        assert stored.metadata["documents"] == [str(path) for path in documents]
+        assert stored.metadata["state"] == "reset"
         assert f"{len(SENTENCES)} sentences, all layers of 20 in float32" in repr(stored)
 
 

@@ -74,7 +74,7 @@ def test_stream_resumes_at_its_position(stop: int) -> None:
     read(whole, stop) if stop else None
     left = whole.position()
     again = make()
-    again.go_to(json.loads(json.dumps(left)))
+    again.seek(json.loads(json.dumps(left)))
     for a, b in zip(read(whole, 40), read(again, 40), strict=True):
         assert np.array_equal(a, b)
 
@@ -96,7 +96,7 @@ def test_rows_of_several_processes_equal_those_of_one(world: int) -> None:
         # Training can continue with another number of processes: a position covers all rows.
         shares = [make(mine) for mine in ranges]
         for share in shares:
-            share.go_to(whole.position())
+            share.seek(whole.position())
 
 
 def test_restarts_are_only_at_the_beginning_of_sentences() -> None:
@@ -160,7 +160,7 @@ def test_short_documents_are_not_split() -> None:
 def test_position_for_other_documents_is_rejected() -> None:
     streams = Streams(*one_document(1000), rows=8, steps=10)
     position = streams.position()
-    streams.go_to(position)
+    streams.seek(position)
     position["documents"] = 1
     with pytest.raises(DataError, match="started with 1 documents; now there are 8"):
-        streams.go_to(position)
+        streams.seek(position)

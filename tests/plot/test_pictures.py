@@ -127,7 +127,7 @@ def test_many_uses_come_from_an_index_without_a_model(elmo: ElmoModel, tmp_path:
 def test_bad_uses_are_named(elmo: ElmoModel, tmp_path: Path) -> None:
     path = tmp_path / "uses.txt"
     path.write_text("a [b] c\nno word\n")
-    with pytest.raises(DataError, match=r"uses\.txt, line 2: Found no word"):
+    with pytest.raises(DataError, match=r"uses\.txt, line 2: Expected one bracketed word"):
         read_uses(path)
     with pytest.raises(DataError, match="expected at least 3"):
         project_senses(elmo, [Use(Marked(("a",), 0))])

@@ -108,7 +108,7 @@ def test_sentences_without_the_word_are_identified(http: httpx.Client) -> None:
     assert found["sentences_without_word"] == [1]
     assert len(found["points"]) == 3
     assert "token 'dog' does not" in rejected(http, "/v1/project", sentences=["a"], word="dog")
-    assert "Sentence 0: Found no word in brackets" in rejected(
+    assert "Sentence 0: Expected one bracketed word" in rejected(
         http, "/v1/project", sentences=["a dog"]
     )
     assert "set `word`" in rejected(http, "/v1/project", sentences=[["a", "dog"]])

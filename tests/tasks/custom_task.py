@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.nn.elmo import ElmoPlaces
+from elmokit.tasks.nn.elmo import ElmoMixes
 from elmokit.tasks.task import Task, TaskModel
 from elmokit.tasks.words import TokenEncoder, WordVectors
 from elmokit.text.lines import read_lines
@@ -40,7 +40,7 @@ class Network(TaskModel):
     def __init__(self, config, words, elmo):
         super().__init__()
         self.encoder = TokenEncoder(WordVectors(words, trainable=True))
-        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, elmo)
         dim = self.encoder.dim + self.elmo.input_dim
         hidden = config.model.hidden
         self.net = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, 2))

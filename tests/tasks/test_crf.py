@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elmokit.errors import DataError
 from elmokit.tasks.ner import allowed_transitions, build_tag_set
-from elmokit.tasks.nn.crf import Allowed, Crf
+from elmokit.tasks.nn.crf import AllowedTransitions, Crf
 
 
 def score(crf: Crf, emissions: Tensor, labels: tuple[int, ...]) -> Tensor:
@@ -23,19 +23,21 @@ def score(crf: Crf, emissions: Tensor, labels: tuple[int, ...]) -> Tensor:
     return total
 
 
-def is_allowed(rules: Allowed, labels: tuple[int, ...]) -> bool:
+def is_allowed(rules: AllowedTransitions, labels: tuple[int, ...]) -> bool:
     moves = pairwise(labels)
     return bool(rules.start[labels[0]] and rules.end[labels[-1]]) and all(
         bool(rules.transitions[a, b]) for a, b in moves
     )
 
 
-def everything(n: int) -> Allowed:
-    return Allowed(*(torch.ones(*shape, dtype=torch.bool) for shape in ((n, n), (n,), (n,))))
+def everything(n: int) -> AllowedTransitions:
+    return AllowedTransitions(
+        *(torch.ones(*shape, dtype=torch.bool) for shape in ((n, n), (n,), (n,)))
+    )
 
 
-def random_rules(n: int) -> Allowed:
-    rules = Allowed(torch.rand(n, n) < 0.7, torch.rand(n) < 0.8, torch.rand(n) < 0.8)
+def random_rules(n: int) -> AllowedTransitions:
+    rules = AllowedTransitions(torch.rand(n, n) < 0.7, torch.rand(n) < 0.8, torch.rand(n) < 0.8)
     rules.transitions.fill_diagonal_(True)
     rules.start[0] = rules.end[0] = True
     return rules

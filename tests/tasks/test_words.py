@@ -15,7 +15,7 @@ from elmokit.tasks.words import (
     UNKNOWN_ROW,
     CharCnn,
     TokenEncoder,
-    Words,
+    WordTable,
     WordVectors,
     load_table,
 )
@@ -24,21 +24,21 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> Words:
+def words(tmp_path: Path) -> WordTable:
     table = {"the": 1, "dog": 2, "Paris": 3, "paris": 4, "oslo": 5, "lima": 6, "rare": 7}
     path = tmp_path / "vectors.txt"
     path.write_text("".join(f"{word} {value} {value} {-value}\n" for word, value in table.items()))
     config = StaticConfig(str(path), words=6)
     training = [["The", "dog", "Xyz", "xyz", "once"], ["Paris"]]
-    return Words.build(config, load_table(config), training, [["rare", "nowhere"]])
+    return WordTable.build(config, load_table(config), training, [["rare", "nowhere"]])
 
 
-def first(words: Words, token: str) -> float:
+def first(words: WordTable, token: str) -> float:
     [row] = words.rows([token])
     return float(words.vectors[row][0])
 
 
-def test_words_are_looked_up_as_written_then_lower_cased(words: Words) -> None:
+def test_words_are_looked_up_as_written_then_lower_cased(words: WordTable) -> None:
     assert [first(words, w) for w in ("The", "the", "Paris", "PARIS", "Oslo")] == [1, 1, 3, 4, 5]
     assert first(words, "rare") == 7  # beyond the kept ones, but in the dev set
     assert words.rows(["nowhere", "once", ""]) == [UNKNOWN_ROW] * 3
@@ -46,19 +46,19 @@ def test_words_are_looked_up_as_written_then_lower_cased(words: Words) -> None:
     assert words.n_training == 5  # unknown, the, dog, Paris, xyz
 
 
-def test_words_survive_the_disk(words: Words, tmp_path: Path) -> None:
+def test_words_survive_the_disk(words: WordTable, tmp_path: Path) -> None:
     words.save(tmp_path)
-    again = Words.load(tmp_path)
+    again = WordTable.load(tmp_path)
     assert again.words == words.words
     assert again.n_training == words.n_training
     assert np.array_equal(again.vectors, words.vectors)
     assert again.digest == words.digest
     (tmp_path / "words.txt").write_text("the\n")
     with pytest.raises(WeightsError):
-        Words.load(tmp_path)
+        WordTable.load(tmp_path)
 
 
-def test_only_words_of_the_training_data_are_trained(words: Words) -> None:
+def test_only_words_of_the_training_data_are_trained(words: WordTable) -> None:
     module = WordVectors(words, trainable=True)
     tokens = TokenBatch.of([["the", "lima"], ["nowhere"]], CPU)
     vectors = module(tokens)
@@ -75,15 +75,15 @@ def test_only_words_of_the_training_data_are_trained(words: Words) -> None:
 
 
 def test_words_without_a_table(tmp_path: Path) -> None:
-    words = Words.build(StaticConfig("none", dim=7), None, [["a", "a", "b"]])
+    words = WordTable.build(StaticConfig("none", dim=7), None, [["a", "a", "b"]])
     assert words.vectors.shape == (2, 7)
     words.save(tmp_path)
-    assert len(Words.load(tmp_path)) == 2
+    assert len(WordTable.load(tmp_path)) == 2
     with pytest.raises(DataError, match="glove-6b-50d"):
         load_table(StaticConfig("glove-50d"))
 
 
-def test_word_dropout_shows_the_unknown_vector_in_training_only(words: Words) -> None:
+def test_word_dropout_shows_the_unknown_vector_in_training_only(words: WordTable) -> None:
     module = WordVectors(words, trainable=True, word_dropout=1.0)
     tokens = TokenBatch.of([["the", "lima"]], CPU)
     assert torch.equal(module(tokens)[0, 1], module.tuned[UNKNOWN_ROW])
@@ -100,7 +100,7 @@ def test_a_word_s_characters_do_not_depend_on_other_words() -> None:
     assert not torch.allclose(found[0], chars(TokenBatch.of([["A"]], CPU))[0, 0])
 
 
-def test_tokens_have_both_kinds_of_vectors_or_one(words: Words) -> None:
+def test_tokens_have_both_kinds_of_vectors_or_one(words: WordTable) -> None:
     tokens = TokenBatch.of([["the", "dog"], []], CPU)
     vectors = WordVectors(words, trainable=True)
     for encoder, dim in ((TokenEncoder(vectors, 4, 6, 3), 9), (TokenEncoder(vectors), 3)):

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass
 from typing import Any
 
-from elmokit.bulk.input import Chunk, known_size
+from elmokit.bulk.input import Chunk, total_size
 from elmokit.bulk.job import STAGES, ChunkJob, FinishedChunk, ModelInfo, TokenizedChunk, describe
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.embedder import Embedder
@@ -170,7 +170,7 @@ class InProcessExecutor:
     def _tokenize(
         self, job: ChunkJob, chunks: Iterable[Chunk]
     ) -> Generator[TokenizedChunk, None, None]:
-        size = known_size(job.documents)
+        size = total_size(job.documents)
         is_short = size is not None and size < _POOL_CHUNKS * job.settings.chunk_bytes
         if self._tokenizers < 2 or is_short:
             yield from map(job.tokenize, chunks)

@@ -133,7 +133,7 @@ def is_remote(name: str) -> bool:
     return "://" in name
 
 
-def known_size(names: Sequence[str]) -> int | None:
+def total_size(names: Sequence[str]) -> int | None:
     """Return the number of bytes of text; None if it is unknown before reading."""
     compressed = (".gz", ".xz", ".bz2", ".zst", ".parquet")
     if any(is_remote(name) or name.lower().endswith(compressed) for name in names):

@@ -19,7 +19,7 @@ from typing import Any
 
 from elmokit.bulk.formats import check_package, detect_format, open_vectors
 from elmokit.bulk.formats.block import Block, open_block, save_block
-from elmokit.bulk.formats.reading import About
+from elmokit.bulk.formats.reading import GetMetadata
 from elmokit.bulk.input import is_remote
 from elmokit.bulk.job import timed
 from elmokit.bulk.settings import EmbedSettings
@@ -91,15 +91,15 @@ class FileOutput(ChunkStore):
         """Return the counts of the file if this run would write it again; see `Output`."""
         if not self.path.exists():
             return None
-        about: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
         if self.resume:
             with suppress(ElmoError), open_vectors(self.path) as stored:  # it can be any file
-                about = stored.about
-        if about.get("run") == manifest and about.get("digest") == digest():
+                metadata = stored.metadata
+        if metadata.get("run") == manifest and metadata.get("digest") == digest():
             if Path(self.url).exists():  # the run was killed after it had written the file
                 with self.open_run(manifest):
                     self.clear()
-            return dict(about["counts"])
+            return dict(metadata["counts"])
         if not self.overwrite:
             raise self._already_exists()
         return None
@@ -123,7 +123,9 @@ class FileOutput(ChunkStore):
         return open_block(Path(self.root, self.chunk_name(number)))
 
     @contextmanager
-    def assembling(self, about: About, times: Times, records: Records) -> Iterator[OnFinished]:
+    def assemble(
+        self, metadata: GetMetadata, times: Times, records: Records
+    ) -> Iterator[OnFinished]:
         """Write the file from its chunks in another thread; see `Output`."""
         finished: SimpleQueue[int | BaseException | None] = SimpleQueue()
         temporary = Path(self.url) / ".output.tmp"  # removed by the next run after a kill
@@ -132,7 +134,7 @@ class FileOutput(ChunkStore):
         def write() -> None:
             chunks = self._in_order(finished, times)
             with timed(times, "assemble"), replace_file(self.path, temporary=temporary):
-                detect_format(self.path).write(temporary, chunks, self.layout, about)
+                detect_format(self.path).write(temporary, chunks, self.layout, metadata)
 
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)

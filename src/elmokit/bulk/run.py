@@ -1,9 +1,9 @@
-"""Embed a corpus of any size in bounded memory; interrupted runs can be resumed.
+"""Embed a corpus of any size with bounded memory. Interrupted runs can be resumed.
 
 The text is read once and divided into chunks (input.py). Each chunk is tokenized, computed and
 written (job.py) by an executor (executors.py). Finished chunks are never computed again, and chunk
-boundaries depend only on the text: a resumed run produces the same bytes as an uninterrupted one,
-and many processes the same bytes as one. The output is one file or a directory of shards
+boundaries depend only on the text. The output is therefore byte-identical for resumed and
+uninterrupted runs, and for any number of processes. The output is one file or a directory of shards
 (output.py).
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.bulk.executors import Executor, WorkerExecutor, Workers, make_executor
-from elmokit.bulk.input import Chunk, check_documents, known_size, read_chunks
+from elmokit.bulk.input import Chunk, check_documents, total_size, read_chunks
 from elmokit.bulk.job import STAGES, ChunkJob, FinishedChunk, timed
 from elmokit.bulk.output import make_output
 from elmokit.bulk.settings import EmbedSettings, Summary
@@ -29,7 +29,7 @@ from elmokit.errors import ConfigError, DataError, warn
 from elmokit.progress import Progress, no_log, plural
 from elmokit.text.lines import STDIN
 
-_COUNTED = ("sentences", "tokens", "cut_tokens", "skipped_lines")
+_SUMMED = ("sentences", "tokens", "cut_tokens", "skipped_lines")
 
 
 def embed_corpus(
@@ -47,19 +47,18 @@ def embed_corpus(
     """Embed documents into one vector file or a directory of Parquet shards.
 
     Args:
-        model: The model, in torch or ONNX; or processes or a Ray cluster that load it. The output
-            is the same on machines with the same arithmetic, and you can resume a run with a
-            different number of workers.
+        model: A loaded model (PyTorch or ONNX), or the worker processes or Ray cluster that load
+            it. You can resume a run with a different number of workers.
         inputs: Paths or URLs of text files (also compressed) and Parquet files; "-" is standard
             input.
         out: The file to write; its suffix selects the format (see `elmokit.bulk.formats`). A name
             without a suffix is a directory of shards.
         settings: Which vectors to compute.
         column: The text column of Parquet files.
-        resume: Continue an interrupted run, if there is one. The model, the settings and the text
-            must be the same; standard input must start from the beginning.
-        overwrite: Replace the output; without `resume` also discard an interrupted run.
-        skip_bad: Skip and count lines that are not UTF-8, instead of raising.
+        resume: Continue an interrupted run, if there is one, with the same model, settings and
+            text. Provide standard input again from the beginning.
+        overwrite: Replace an existing output. Without `resume`, also discard an interrupted run.
+        skip_bad: Skip and count lines that are not valid UTF-8 instead of raising an error.
         on_progress: Called at the start and after each chunk.
 
     Raises:
@@ -86,11 +85,11 @@ class Run:
 
     Attributes:
         executor: Computes and writes the chunks.
-        documents: The text, already checked.
-        output: The output, already checked.
+        documents: The paths or URLs of the text, which `check_documents` has checked.
+        output: The output, which `Output.check` has checked.
         settings: Which vectors to compute.
         column: The text column of Parquet files.
-        skip_bad: Skip and count lines that are not UTF-8, instead of raising.
+        skip_bad: Skip and count lines that are not valid UTF-8 instead of raising an error.
     """
 
     executor: Executor
@@ -112,29 +111,29 @@ class Run:
         self._records: Records = {}
         self._times: Times = dict.fromkeys(STAGES, 0.0)
         self._digest = hashlib.blake2b(digest_size=16)
-        self._size = known_size(self.documents)
+        self._size = total_size(self.documents)
         self._tokens = self._n_bytes = self._written = 0
 
     def embed(self, on_progress: Callable[[Progress], None]) -> Summary:
-        """Compute everything that is not finished yet."""
+        """Compute and write all chunks that are not finished yet."""
         out = self.output
-        if counts := out.finished(self._manifest, self._digest_of_input):
+        if counts := out.finished(self._manifest, self._input_digest):
             return self._summary(counts, counts, 0.0)
         with out.open_run(self._manifest) as is_resumed:
             if out.resume and not is_resumed:
-                warn(f"Found no interrupted run for {out.path}; starting a new one.", stacklevel=4)
+                warn(f"No interrupted run found for {out.path}; starting a new one.", stacklevel=4)
             self._records = out.records()
             resumed = total_counts(self._records.values())
             self._tokens = resumed["tokens"]
             self._n_bytes = sum(int(record["n_bytes"]) for record in self._records.values())
             started = time.monotonic()
-            with out.assembling(self._about, self._times, self._records) as finished:
+            with out.assemble(self._description, self._times, self._records) as finished:
                 on_progress(self._progress())
                 for done in self._run_jobs():
-                    self._count(done)
+                    self._add(done)
                     finished(int(done.record["chunk"]))
                     on_progress(self._progress())
-        self._warn_of_losses()
+        self._warn_about_lost_input()
         return self._summary(
             total_counts(self._records.values()), resumed, time.monotonic() - started
         )
@@ -145,14 +144,14 @@ class Run:
         with closing(chunks), closing(self.executor.run(job, chunks)) as jobs:
             yield from jobs
 
-    # ---------------------------------------------------------------------------------- the text
+    # ------------------------------------------------------------------------------------- input
 
     def _read(self) -> Iterator[Chunk]:
         return read_chunks(
             self.documents, self.settings, column=self.column, skip_bad=self.skip_bad
         )
 
-    def _digest_of_input(self) -> str:
+    def _input_digest(self) -> str:
         digest = hashlib.blake2b(digest_size=16)
         for chunk in self._read():
             digest.update(chunk.digest.encode())
@@ -189,9 +188,9 @@ class Run:
                 f"{max(finished)}. Use the same text to resume, or start again with --overwrite."
             )
 
-    # ------------------------------------------------------------------------------- the results
+    # ----------------------------------------------------------------------------------- results
 
-    def _about(self) -> dict[str, Any]:
+    def _description(self) -> dict[str, Any]:
         return {
             "run": self._manifest,
             "inputs": list(self.documents),
@@ -199,7 +198,7 @@ class Run:
             "counts": total_counts(self._records.values()),
         }
 
-    def _count(self, done: FinishedChunk) -> None:
+    def _add(self, done: FinishedChunk) -> None:
         self._records[int(done.record["chunk"])] = done.record
         self._tokens += int(done.record["tokens"])
         self._n_bytes += int(done.record["n_bytes"])
@@ -214,7 +213,7 @@ class Run:
         parallel = self.executor.parallel
         return {name: round(t / parallel.get(name, 1), 3) for name, t in self._times.items()}
 
-    def _warn_of_losses(self) -> None:
+    def _warn_about_lost_input(self) -> None:
         """Warn about truncated tokens and skipped lines."""
         counts = total_counts(self._records.values())
         if counts["cut_tokens"]:
@@ -242,8 +241,8 @@ class Run:
 
 
 def total_counts(records: Collection[Record]) -> dict[str, int]:
-    """Return the total sizes of chunks."""
-    return {name: sum(int(record[name]) for record in records) for name in _COUNTED}
+    """Sum the counts of chunks."""
+    return {name: sum(int(record[name]) for record in records) for name in _SUMMED}
 
 
 def _bottleneck(stages: dict[str, float]) -> str:

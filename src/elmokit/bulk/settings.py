@@ -31,8 +31,8 @@ class EmbedSettings(Settings):
         rows: With state="carry", the number of texts that are read in parallel.
         tokenized: Tokens are separated by whitespace; otherwise lines are tokenized.
         split: Lines are paragraphs to split into sentences; otherwise a line is a sentence.
-        chunk_bytes: Approximate bytes of text per chunk, the unit of work and of resuming. Chunk
-            boundaries depend only on the text.
+        chunk_bytes: Approximate size of a chunk of text in bytes. An interrupted run resumes at the
+            first unfinished chunk. Chunk boundaries depend only on the text.
     """
 
     layer: Annotated[str, BeforeValidator(lambda layer: check_layer(layer))] = "all"

@@ -23,7 +23,7 @@ from elmokit.bulk.formats import check_package
 from elmokit.bulk.formats.block import Block
 from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.parquet import SentenceReader, vector_names, write_shard
-from elmokit.bulk.formats.reading import About, StoredSentence, StoredVectors
+from elmokit.bulk.formats.reading import GetMetadata, StoredSentence, StoredVectors
 from elmokit.bulk.input import is_remote
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.store import MANIFEST, ChunkStore, OnFinished, Record, Records, Times
@@ -89,7 +89,9 @@ class ShardDirectory(ChunkStore):
             return int(file.tell())
 
     @contextmanager
-    def assembling(self, about: About, times: Times, records: Records) -> Iterator[OnFinished]:
+    def assemble(
+        self, metadata: GetMetadata, times: Times, records: Records
+    ) -> Iterator[OnFinished]:
         """Write the list of shards at the end; see `Output`."""
         yield lambda _: None
         shards = [
@@ -138,20 +140,20 @@ class ShardedVectors(StoredVectors):
     def __init__(self, url: str) -> None:
         try:
             self._folder = ShardDirectory(url)
-            about, self._records = _read_finished(self._folder)
+            metadata, self._records = _read_finished(self._folder)
         except OutputError as error:
             raise DataError(f"The directory {url} does not exist: {error.__cause__}.") from error
         try:
-            fields = Layout.__dataclass_fields__.keys() & about.keys()
-            layout = Layout.from_dict({name: about[name] for name in fields})
+            fields = Layout.__dataclass_fields__.keys() & metadata.keys()
+            layout = Layout.from_dict({name: metadata[name] for name in fields})
             self._ends = list(accumulate(int(record["sentences"]) for record in self._records))
-            documents = _ranges(about["documents"], self._records)
+            documents = _ranges(metadata["documents"], self._records)
         except (KeyError, TypeError, ValueError, IndexError, ConfigError) as error:
             raise DataError(
                 f"Cannot read {url} as a directory of shards: {MANIFEST} or {SHARDS} is damaged "
                 f"({error!r})."
             ) from error
-        super().__init__(Path(url), layout, about, self._ends[-1] if self._ends else 0)
+        super().__init__(Path(url), layout, metadata, self._ends[-1] if self._ends else 0)
         self.documents = documents
         self._number = -1  # of the open shard
         self._reader: SentenceReader | None = None

@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from elmokit.bulk.formats.block import Block
 from elmokit.bulk.formats.layout import Layout
-from elmokit.bulk.formats.reading import About
+from elmokit.bulk.formats.reading import GetMetadata
 from elmokit.bulk.input import is_remote
 from elmokit.embed.blocks import StateArrays
 from elmokit.errors import ConfigError, DataError, OutputError, output_error
@@ -114,13 +114,13 @@ class Output(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def assembling(
-        self, about: About, times: Times, records: Records
+    def assemble(
+        self, metadata: GetMetadata, times: Times, records: Records
     ) -> AbstractContextManager[OnFinished]:
         """Complete the output at the end of the block.
 
         Args:
-            about: Returns the description of the run.
+            metadata: Returns the description of the run.
             times: The time that this takes is added to it.
             records: The chunks that are finished at the start.
         """

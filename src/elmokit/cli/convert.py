@@ -33,9 +33,9 @@ def convert(
             options.json and weights.hdf5, for AllenNLP, bilm-tf and simple_elmo. onnx: encoder.onnx
             and bilm.onnx, for onnxruntime and for elmokit without torch.
         vocab: Vocabulary file, one word per line. Default: vocab.txt in the model directory.
-        storage: Data type of the stored weights. float16 needs half and int8 (one scale per row) a
-            quarter of the space of float32. With --to onnx, int8 also makes inference faster and
-            less accurate; the accuracy loss is reported.
+        storage: Data type of the stored weights. float16 takes half the space of float32, and int8
+            (one scale per row) a quarter of it. With --to onnx, int8 also makes inference faster
+            and less accurate; the accuracy loss is reported.
         part_size: Split the weights into files of about this size in MB. Default: one file.
         without_head: Omit the LM head, its vocabulary and the optimizer state, which are not needed
             to compute vectors.
@@ -44,9 +44,13 @@ def convert(
     from elmokit.sources.resolve import load_parts
 
     if part_size is not None and to != "elmokit":
-        raise typer.BadParameter(f"not supported with --to {to}.", param_hint="--part-size")
+        raise typer.BadParameter(
+            f"not supported with --to {to}. Omit it.", param_hint="--part-size"
+        )
     if storage != "float32" and to == "hdf5":
-        raise typer.BadParameter("not supported with --to hdf5.", param_hint="--storage")
+        raise typer.BadParameter(
+            f"{storage} is not supported with --to hdf5. Use float32.", param_hint="--storage"
+        )
     if to == "onnx":
         onnxdir.check_available()
     parts = load_parts(model, weights, vocab=vocab)

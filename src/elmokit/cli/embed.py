@@ -73,7 +73,8 @@ def embed(
         address: With --engine ray: address of the cluster. Default: start a cluster on this
             machine.
         column: Text column of Parquet files.
-        chunk_bytes: Approximate bytes of text per chunk, the unit of resuming.
+        chunk_bytes: Approximate size of a chunk of text in bytes. An interrupted run resumes at
+            the first unfinished chunk.
         overwrite: Without --resume, also discard an interrupted run.
     """
     _check_engine(engine, address, output)

@@ -35,7 +35,7 @@ HeadModel = Annotated[
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(help="HDF5 weights, if they are not in the directory of options.json."),
+    typer.Option(help="HDF5 weights, if they are not in the same directory as options.json."),
 ]
 State = Annotated[
     Literal["reset", "warm"],
@@ -84,12 +84,12 @@ OneSentencePerLine = Annotated[
 ]
 Tokenized = Annotated[
     bool,
-    typer.Option("--tokenized", help="The text is already tokenized: split it at whitespace."),
+    typer.Option("--tokenized", help="The text is already tokenized: split it on whitespace."),
 ]
 SkipBad = Annotated[
     bool,
     typer.Option(
-        "--skip-bad", help="Skip lines that are not valid UTF-8, and report their number."
+        "--skip-bad", help="Skip lines that are not valid UTF-8, and report how many were skipped."
     ),
 ]
 
@@ -171,7 +171,8 @@ WarmState = Annotated[
     ),
 ]
 Deterministic = Annotated[
-    bool, typer.Option("--deterministic", help="Make runs on a GPU bit-identical; slower.")
+    bool,
+    typer.Option("--deterministic", help="Make repeated runs on a GPU bit-identical (slower)."),
 ]
 
 

@@ -206,9 +206,9 @@ def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]
     n_chosen = max(1, round(n * valid)) if isinstance(valid, float) else valid
     if n_chosen >= n:
         raise DataError(
-            f"Cannot hold out {n_chosen:,} of {plural(n, 'document')}: none is left for training. "
-            "Documents are separated by empty lines and ends of files. For text without empty "
-            "lines, hold out separate files: --valid-files FILE (in Python: valid_files=[...])."
+            f"Cannot hold out {n_chosen:,} of {plural(n, 'document')}: no documents are left for "
+            "training. Documents are separated by empty lines and ends of files. For text without "
+            "empty lines, use separate files: --valid-files FILE (in Python: valid_files=[...])."
         )
     hashes = _mix(_mix(np.array([seed % 2**64], np.uint64)) ^ np.arange(n, dtype=np.uint64))
     chosen = np.zeros(n, np.bool_)

@@ -209,7 +209,7 @@ class Streams:
             "offset": self._start.offset.tolist(),
         }
 
-    def go_to(self, position: dict[str, Any]) -> None:
+    def seek(self, position: dict[str, Any]) -> None:
         """Continue from the position of another run (with the same corpus, rows, steps and seed).
 
         Raises:

@@ -195,14 +195,12 @@ def check_mix(names: Sequence[str], mix: Sequence[float] | None, gamma: float = 
     """Raise if the weights of a mix are missing, or are given for other choices."""
     if "mix" in names and mix is None:
         raise ConfigError(
-            "Invalid value for mix: None. Expected one weight per layer, because layer is 'mix'. "
-            "For equal weights, use layer 'average'."
+            "layer='mix' requires mix=[...] with one weight per layer (on the command line: "
+            "--mix). For equal weights, use layer='average'."
         )
     if "mix" not in names and (mix is not None or gamma != 1.0):
-        raise ConfigError(
-            f"Invalid values for mix: {mix} and gamma: {gamma}. Expected None and 1 unless layer "
-            "is 'mix'."
-        )
+        given = f"mix={mix}" if mix is not None else f"gamma={gamma}"
+        raise ConfigError(f"{given} requires layer='mix' (on the command line: --layer mix).")
 
 
 def mix_weights(

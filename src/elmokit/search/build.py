@@ -21,7 +21,7 @@ import numpy as np
 from elmokit.bulk.executors import InProcessExecutor
 from elmokit.bulk.formats.block import Block
 from elmokit.bulk.formats.layout import Layout
-from elmokit.bulk.formats.reading import About
+from elmokit.bulk.formats.reading import GetMetadata
 from elmokit.bulk.input import check_documents
 from elmokit.bulk.run import Run, total_counts
 from elmokit.bulk.settings import EmbedSettings
@@ -63,7 +63,8 @@ class IndexSettings:
         state: Initial LSTM state of each sentence.
         tokenized: Tokens are separated by whitespace; otherwise lines are tokenized.
         split: Lines are paragraphs to split into sentences; otherwise a line is a sentence.
-        chunk_bytes: Approximate bytes of text per chunk, the unit of work and of resuming.
+        chunk_bytes: Approximate size of a chunk of text in bytes. An interrupted build resumes at
+            the first unfinished chunk.
     """
 
     layer: tuple[str, ...] = ("all",)
@@ -344,7 +345,9 @@ class IndexOutput(Output):
         return 0
 
     @contextmanager
-    def assembling(self, about: About, times: Times, records: Records) -> Iterator[OnFinished]:
+    def assemble(
+        self, metadata: GetMetadata, times: Times, records: Records
+    ) -> Iterator[OnFinished]:
         """Make the new versions of the tables visible at the end; see `Output`."""
         yield lambda _: None
         if self.meta.tokens == self._tokens_before:
@@ -353,7 +356,7 @@ class IndexOutput(Output):
         if self.meta.ann:  # add the new tokens to the approximate indices
             tables["tokens"].optimize.optimize_indices()
         versions = {name: table.version for name, table in tables.items()}
-        self.meta = replace(self.meta, versions=versions, text_digest=about()["digest"])
+        self.meta = replace(self.meta, versions=versions, text_digest=metadata()["digest"])
         self.meta.write(self.path / UNFINISHED)
         publish(self.path)
         for table in tables.values():

@@ -176,7 +176,7 @@ class TokenIndex:
     ) -> list[Neighbors]:
         """Find the nearest tokens for queries whose vectors are already computed."""
         if min_count < 1:
-            raise ConfigError(f"Invalid min_count {min_count}: expected 1 or more.")
+            raise ConfigError(f"Invalid min_count {min_count}: expected an integer of at least 1.")
         choices = self.choices if choices is None else choices
         tokens = self.query_tokens(queries, choices)
         request = SearchRequest(tokens, choices, k, filter or NeighborFilter(), min_count)

@@ -1,4 +1,4 @@
-"""Find and load a model: a directory, a file, a zip file, a URL or a name."""
+"""Find and load a model by path, URL or name."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ DEFAULT_MODEL = "english"
 _MODELS = Path(__file__).resolve().parent.parent / "models"
 # Larger models are separate packages, built from `weights/` in a clone of the repository.
 _WEIGHTS = Path(__file__).resolve().parents[3] / "weights"
-_PACKAGED = ("english-original",)
-_KINDS = (
-    "a model directory, a directory or zip file with options.json and an HDF5 file, such an "
-    "options.json, a directory or zip file of ELMoForManyLangs, or a checkpoint of bilm-tf"
+_INSTALLABLE = ("english-original",)
+_FORMATS = (
+    "a model directory, an options.json file with HDF5 weights (or a directory or zip file that "
+    "contains both), an ELMoForManyLangs directory or zip file, or a bilm-tf checkpoint"
 )
 
 
@@ -42,27 +42,27 @@ def load_parts(
             `allennlp:original` or the name of an installed model package (`english-original`: pip
             install elmokit-english-original); or `hf://user/model` on the Hugging Face Hub.
             Default: the bundled English model.
-        weights: The HDF5 file, if it is not in the same directory as `options.json`.
+        weights: The HDF5 weights, if it is not in the same directory as `options.json`.
         vocab: A vocabulary file, one word per line, if it is not `vocab.txt` in the same directory.
     """
     if path is None and weights is not None:
         path, weights = weights, None
     source = DEFAULT_MODEL if path is None else str(path)
     if not source.strip():
-        raise WeightsError(f"The model name is empty. Expected {_KINDS}.")
-    words = None if vocab is None else Path(vocab).expanduser()
+        raise WeightsError(f"The model name is empty. Expected {_FORMATS}.")
+    vocab = None if vocab is None else Path(vocab).expanduser()
     try:
         if hub.is_name(source) or published.is_name(source):
             if weights is not None:
-                raise _unneeded(source, weights)
+                raise _redundant_weights(source, weights)
             load = hub.load if hub.is_name(source) else published.load
-            parts = load(source, vocab=words)
+            parts = load(source, vocab=vocab)
         else:
             if weights is None and is_url(source) and hdf5dir.is_options(source):
-                # URLs in existing code: the weights are in the same directory as the options.
+                # As for the published models, the weights are in the same directory.
                 weights = source[: -len(hdf5dir.OPTIONS)] + hdf5dir.WEIGHTS
-            weights = None if weights is None else _local(weights, weights=True)
-            parts = _load(_local(source), weights, words)
+            weights = None if weights is None else _resolve(weights, weights=True)
+            parts = _load(_resolve(source), weights, vocab)
     except OSError as error:
         raise WeightsError(f"{source} cannot be read: {error.strerror or error}.") from error
     except MemoryError as error:
@@ -77,12 +77,12 @@ def named_models() -> dict[str, Path]:
     These names take precedence over files in the working directory, which can be loaded as ./NAME.
     """
     folders = [entry for root in (_MODELS, _WEIGHTS) if root.is_dir() for entry in root.iterdir()]
-    own = {folder.name: folder for folder in sorted(folders) if modeldir.is_model_dir(folder)}
-    return {name: model.path for name, model in installed_models().items()} | own
+    bundled = {folder.name: folder for folder in sorted(folders) if modeldir.is_model_dir(folder)}
+    return {name: model.path for name, model in installed_models().items()} | bundled
 
 
-def _local(path: str | Path, *, weights: bool = False) -> Path:
-    """Return the local path of a model or weight file: a name, a URL or a path."""
+def _resolve(path: str | Path, *, weights: bool = False) -> Path:
+    """Return the local path of a model or weight file given by name, URL or path."""
     text = str(path)
     named = {} if weights else named_models()
     if text in named:
@@ -97,7 +97,7 @@ def _local(path: str | Path, *, weights: bool = False) -> Path:
     hint = nearest(local.name, siblings)
     if weights:
         raise WeightsError(f"The weight file {text!r} does not exist.{hint}")
-    if text in _PACKAGED:
+    if text in _INSTALLABLE:
         hint = f" Install it with: pip install elmokit-{text}"
     elif f"allennlp:{text}" in published.PUBLISHED:
         hint = f" Did you mean 'allennlp:{text}'?"
@@ -112,9 +112,9 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
     check_regular_files(path, WeightsError)
     if weights is not None:
         if weights.is_dir():
-            raise WeightsError(f"{weights} is a directory. Expected the weights, an HDF5 file.")
+            raise WeightsError(f"{weights} is a directory; expected a weight file in HDF5 format.")
         if modeldir.is_model_dir(path):
-            raise _unneeded(path, weights)
+            raise _redundant_weights(path, weights)
         return hdf5dir.load(*hdf5dir.find(path, weights), vocab=vocab)
     if path.is_file() and path.name in (modeldir.CONFIG, modeldir.WEIGHTS):
         path = path.parent
@@ -127,8 +127,8 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
         return modeldir.load(path, vocab=vocab)
     if onnxdir.is_onnx_dir(path):
         raise WeightsError(
-            f"{path} is an ONNX model, which can only compute embeddings, with elmokit.load in "
-            "Python, `elmo embed` and `elmo info`. Pass the model from which it was converted."
+            f"{path} is an ONNX model, which supports only elmokit.load, `elmo embed` and `elmo "
+            "info`. Use the original model instead."
         )
     if elmo_for_many_langs.is_model_dir(path):
         return _load_many_langs(path, vocab)
@@ -136,16 +136,17 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
         return tfdir.load(path, vocab=vocab)
     if _may_be_hdf5(path):
         return hdf5dir.load(*hdf5dir.find(path), vocab=vocab)
-    files = [path] if path.is_file() else sorted(path.iterdir())
-    found = shortened(file.name for file in files)
-    raise WeightsError(f"{path} is not a model: expected {_KINDS}; found {found}.")
+    found = ""
+    if path.is_dir():
+        found = f"; found {shortened(sorted(file.name for file in path.iterdir()))}"
+    raise WeightsError(f"{path} is not a model: expected {_FORMATS}{found}.")
 
 
 def _load_many_langs(path: Path, vocab: Path | None) -> ModelParts:
     if vocab is not None:
         raise WeightsError(
-            f"{path} is a model of ELMoForManyLangs, which uses its own lexicon. Remove the "
-            f"vocabulary {vocab}."
+            f"{path} is an ELMoForManyLangs model, which contains its own vocabulary. Do not pass "
+            f"another one ({vocab})."
         )
     bilm, files = elmo_for_many_langs.read(path)
     metadata = {"converted_from": [file.name for file in files]}
@@ -157,7 +158,7 @@ def _load_many_langs(path: Path, vocab: Path | None) -> ModelParts:
 def _is_checkpoint(path: Path) -> bool:
     if not path.is_dir():
         return tfdir.find_prefix(path) is not None
-    # A directory can contain checkpoints of bilm-tf and weights that were exported from them.
+    # A directory can contain bilm-tf checkpoints as well as the HDF5 weights exported from them.
     return tfdir.is_tf_dir(path) and not any(hdf5dir.is_weights(e.name) for e in path.iterdir())
 
 
@@ -172,5 +173,5 @@ def _may_be_hdf5(path: Path) -> bool:
     )
 
 
-def _unneeded(source: object, weights: object) -> WeightsError:
-    return WeightsError(f"{source} includes its weights. Remove the other weights, {weights}.")
+def _redundant_weights(source: object, weights: object) -> WeightsError:
+    return WeightsError(f"{source} already contains its weights. Do not pass others ({weights}).")

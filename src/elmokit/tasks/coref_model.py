@@ -32,7 +32,7 @@ from elmokit.settings import Expected, Fraction, Layers, Positive, Settings, Siz
 from elmokit.tasks.batches import Batch, group
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.documents import Document, Mention
-from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
 from elmokit.tasks.nn.layers import BiLstm
 from elmokit.tasks.nn.spans import (
     PairScorer,
@@ -44,7 +44,7 @@ from elmokit.tasks.nn.spans import (
     scorer_layers,
 )
 from elmokit.tasks.task import LabelInfo, TaskModel
-from elmokit.tasks.words import CharCnn, Words, WordVectors
+from elmokit.tasks.words import CharCnn, WordTable, WordVectors
 
 # Limit the memory that long documents need.
 _TOKENS_PER_CHUNK = 8192  # with padding
@@ -127,7 +127,7 @@ class CorefModel(TaskModel[Document]):
     settings: CorefConfig
 
     def __init__(
-        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
         settings = self.settings = config.model
@@ -138,7 +138,7 @@ class CorefModel(TaskModel[Document]):
             for width in filter(None, settings.char_widths.split(","))
         )
         x_dim = self.words.dim + settings.char_filters * len(self.chars)
-        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, elmo)
         self.word_dropout = nn.Dropout(settings.word_dropout)
         self.dropout = nn.Dropout(settings.dropout)
         self.rnn = BiLstm(

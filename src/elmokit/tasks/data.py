@@ -17,9 +17,9 @@ from elmokit.progress import LogFn, no_log, plural
 from elmokit.storage.fingerprint import fingerprint_texts
 from elmokit.tasks.batches import Dataset, E, collect_texts
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
 from elmokit.tasks.task import LabelInfo, Task
-from elmokit.tasks.words import Words, load_table
+from elmokit.tasks.words import WordTable, load_table
 
 # In a longer text, an empty line is usually missing.
 _LONG_TEXT = 1000
@@ -33,7 +33,7 @@ class Data(Generic[E]):
     dev: Dataset[E]
     test: Dataset[E] | None
     label_info: LabelInfo
-    words: Words
+    words: WordTable
     elmo: BilmInfo | None
 
     @property
@@ -80,7 +80,7 @@ def load_data(
     if elmo is not None:
         elmo = elmo if isinstance(elmo, ElmoModel) else elmo()
         bilm = BilmInfo.of(elmo, model, config.elmo.state)
-        ElmoPlaces(config.elmo, bilm)  # rejects a mix with a wrong number of layers
+        ElmoMixes(config.elmo, bilm)  # rejects a mix with a wrong number of layers
     examples: dict[str, list[E]] = {}
     for part, path in (("train", train), ("dev", dev), ("test", test)):
         if path is not None:
@@ -98,7 +98,7 @@ def load_data(
         examples[part] = scored_examples(task, examples[part], config, label_info)
     texts = {part: collect_texts(own) for part, own in examples.items()}
     others = [*texts["dev"], *texts.get("test", [])]
-    words = Words.build(config.static, table, texts["train"], others)
+    words = WordTable.build(config.static, table, texts["train"], others)
     options = {"state": config.elmo.state, "storage": config.elmo.storage}
     sets = {}
     for part in examples:

@@ -1,14 +1,14 @@
 """Named entity recognition with ELMo in a biLSTM-CRF tagger (Peters et al. 2018, section 4).
 
-    x_k = [word vector; character CNN]           the task model's own token vector
+    x_k = [word vector; character CNN]           the token vector of the task model
     h   = biLSTM([x_k; ELMo_k])                  ELMo at the input
     e_k = W [h_k; ELMo_k]                        ELMo at the output
     p(y) = CRF(e_1, ..., e_T)                    one score for all tags of the sentence
 
 Data: one token per line in columns separated by spaces or tabs, with the tag in the last column
 and an empty line after each sentence. Tags are IOB1, IOB2 or BIOES. Lines that begin with
--DOCSTART- separate documents. This is the format of CoNLL-2003. Other kinds of spans, such as
-chunks, work as well.
+-DOCSTART- separate documents. This is the format of CoNLL-2003. You can also use it for other
+types of spans, such as chunks.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from elmokit.tasks.metrics.spans import (
     spans_to_tags,
     tags_to_spans,
 )
-from elmokit.tasks.nn.crf import Allowed, Crf
-from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
+from elmokit.tasks.nn.crf import AllowedTransitions, Crf
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
 from elmokit.tasks.nn.layers import BiLstm
 from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel
-from elmokit.tasks.words import TokenEncoder, Words, WordVectors
+from elmokit.tasks.words import TokenEncoder, WordTable, WordVectors
 from elmokit.text.lines import Line, read_lines
 
 DOCSTART = "-DOCSTART-"
@@ -65,7 +65,7 @@ class Sentence:
     Attributes:
         tokens: The tokens.
         tags: The tag of each token, as in the file.
-        offsets: The (start, end) of each token in its line, if it was raw text.
+        offsets: The (start, end) of each token in its line; None for tokenized input.
     """
 
     tokens: tuple[str, ...]
@@ -79,17 +79,17 @@ class Sentence:
 
     @cached_property
     def spans(self) -> list[Span]:
-        """The entities, from the tags."""
+        """The entities that the tags mark."""
         return tags_to_spans(self.tags or ())
 
 
 def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
     """Read sentences in column format: the token in the first column, the tag in the last."""
-    n_columns = 0  # of the first line
+    n_columns = 0  # set by the first line
     tokens: list[str] = []
     tags: list[str] = []
     for line in chain(lines, [Line("", 0, "")]):
-        text = line.text.strip(" \t")  # other spaces may be part of a token
+        text = line.text.strip(" \t")  # other whitespace may be part of a token
         fields = text.split("\t") if "\t" in text else re.split(" +", text)
         if not text.strip() or fields[0] == DOCSTART:
             if tokens:
@@ -140,7 +140,7 @@ class NerConfig(Settings):
         char_width: Width of the filters in characters.
         hidden: Size of the LSTMs, per direction.
         layers: Number of LSTM layers.
-        dropout: Dropout on x_k, between the layers and on h_k, with one mask per sentence.
+        dropout: Dropout on x_k, between LSTM layers and on h_k, with one mask per sentence.
         word_dropout: Probability of replacing a word vector with the unknown-word vector.
     """
 
@@ -154,34 +154,35 @@ class NerConfig(Settings):
     word_dropout: Fraction = 0.01
 
 
-# The number of transitions is the square of the number of tags.
+# Limits the size of the transition matrix, which is quadratic in the number of tags.
 _MAX_LABELS = 2048
 
 
 def build_tag_set(types: Sequence[str], scheme: str) -> list[str]:
-    """Return the tags for these entity types, with O first."""
+    """Return the tags of a scheme for these entity types; O is the first one."""
     prefixes = scheme.replace(OUTSIDE, "")
     labels = [OUTSIDE, *(f"{prefix}-{label}" for label in types for prefix in prefixes)]
     if isinstance(types, str) or len(labels) > _MAX_LABELS:
         raise DataError(
-            f"Invalid types or roles: expected a list that gives at most {_MAX_LABELS:,} tags."
+            f"Invalid entity types or roles: expected a list of strings that results in at most "
+            f"{_MAX_LABELS:,} tags."
         )
     return labels
 
 
-def allowed_transitions(labels: Sequence[str], scheme: str) -> Allowed:
+def allowed_transitions(labels: Sequence[str], scheme: str) -> AllowedTransitions:
     """Return which tag transitions are allowed, and which tags may start and end a sentence."""
-    closed = "OES" if scheme == "BIOES" else "OBI"  # the next tag need not continue the span
+    complete = "OES" if scheme == "BIOES" else "OBI"  # tags after which no span must continue
 
     def may_follow(before: str, after: str) -> bool:
         if after[0] in "IE":
             return before[0] in "BI" and before[2:] == after[2:]
-        return before[0] in closed
+        return before[0] in complete
 
-    return Allowed(
+    return AllowedTransitions(
         torch.tensor([[may_follow(a, b) for b in labels] for a in labels]),
         torch.tensor([may_follow(OUTSIDE, label) for label in labels]),
-        torch.tensor([label[0] in closed for label in labels]),
+        torch.tensor([label[0] in complete for label in labels]),
     )
 
 
@@ -189,7 +190,7 @@ class NerModel(TaskModel[Sentence]):
     """A biLSTM-CRF tagger."""
 
     def __init__(
-        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
         settings: NerConfig = config.model
@@ -202,7 +203,7 @@ class NerModel(TaskModel[Sentence]):
             ),
             *(settings.char_dim, settings.char_filters, settings.char_width),
         )
-        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, elmo)
         self.dropout = nn.Dropout(settings.dropout)
         dim = self.encoder.dim + self.elmo.input_dim
         self.rnn = BiLstm(dim, settings.hidden, settings.layers, dropout=settings.dropout)
@@ -253,13 +254,13 @@ class Ner(Task[Sentence]):
             ElmoConfig(penalty=0.1),
             train=TrainConfig(epochs=75, patience=25),
         ),
-        # A strong baseline without ELMo: 90.2 on the CoNLL-2003 test set (150-dimensional GloVe).
+        # A stronger baseline without ELMo: test F1 90.2 on CoNLL-2003 with 150-dimensional GloVe.
         "tuned": TaskConfig(
             NerConfig(layers=1, char_dim=30, char_filters=50, dropout=0.4),
             ElmoConfig(penalty=0.1),
             train=TrainConfig(epochs=40, patience=8, halve_after=3),
         ),
-        # For quick experiments: smaller, and stops earlier.
+        # For quick experiments: a smaller model that stops earlier.
         "quick": TaskConfig(
             NerConfig(hidden=100, layers=1),
             ElmoConfig(penalty=0.1),
@@ -289,7 +290,7 @@ class Ner(Task[Sentence]):
         return Counter(span.type for sentence in examples for span in sentence.spans)
 
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> Scores:
-        """Return F1 over spans, computed like conlleval."""
+        """Return span F1 as computed by conlleval."""
         return span_scores([sentence.tags or () for sentence in examples], predictions)
 
     def format_prediction(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:

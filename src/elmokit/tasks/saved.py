@@ -42,7 +42,7 @@ from elmokit.tasks.data import Data
 from elmokit.tasks.nn.elmo import BilmInfo
 from elmokit.tasks.registry import task_command
 from elmokit.tasks.task import LabelInfo, Task, TaskModel
-from elmokit.tasks.words import Words
+from elmokit.tasks.words import WordTable
 from elmokit.train.metrics import FILE as METRICS
 
 FORMAT = "elmokit-task"
@@ -193,7 +193,7 @@ def load_saved(
         raise ConfigError(
             f"{path} contains a model of the task '{values['task']}', not '{task.name}'."
         )
-    label_info, words = read_json(path / LABELS), Words.load(path / WORDS)
+    label_info, words = read_json(path / LABELS), WordTable.load(path / WORDS)
     try:
         model_config = type(next(iter(task.presets.values())).model)
         config = TaskConfig.from_dict(values["config"], model_config)

@@ -35,7 +35,7 @@ from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.classify import Classification, Classifier, text_tokens
 from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
 from elmokit.tasks.inputs import read_object
-from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
 from elmokit.tasks.nn.layers import (
     BiLstm,
     VariationalDropout,
@@ -45,7 +45,7 @@ from elmokit.tasks.nn.layers import (
     mean_pool,
 )
 from elmokit.tasks.task import LabelInfo, Reader
-from elmokit.tasks.words import Words, WordVectors
+from elmokit.tasks.words import WordTable, WordVectors
 from elmokit.text.lines import Line, read_lines
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -156,12 +156,12 @@ class Esim(Classifier[Pair]):
     """Enhanced sequential inference model."""
 
     def __init__(
-        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
     ) -> None:
         super().__init__(label_info["labels"])
         settings: SnliConfig = config.model
         self.words = WordVectors(words, trainable=config.static.trainable)
-        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, elmo)
         self.dropout = VariationalDropout(settings.dropout)
         self.encoder = BiLstm(self.words.dim + self.elmo.input_dim, settings.hidden)
         dim = self.encoder.output_dim + self.elmo.output_dim

@@ -38,7 +38,7 @@ from elmokit.settings import Fraction, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.metrics.squad import squad_scores
-from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
 from elmokit.tasks.nn.layers import (
     BiGru,
     Trilinear,
@@ -48,7 +48,7 @@ from elmokit.tasks.nn.layers import (
 )
 from elmokit.tasks.squad_data import Question, read_json, read_jsonl, read_tabbed, truncate_passage
 from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel
-from elmokit.tasks.words import TokenEncoder, Words, WordVectors
+from elmokit.tasks.words import TokenEncoder, WordTable, WordVectors
 from elmokit.text.lines import read_lines
 
 
@@ -147,7 +147,7 @@ class SquadModel(TaskModel[Question]):
     """Bidirectional attention, self-attention, and pointers to start and end of the answer."""
 
     def __init__(
-        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
         settings: SquadConfig = config.model
@@ -156,7 +156,7 @@ class SquadModel(TaskModel[Question]):
             WordVectors(words, trainable=config.static.trainable),
             *(settings.char_dim, settings.char_filters, settings.char_width),
         )
-        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, elmo)
         self.dropout = VariationalDropout(settings.dropout)
         self.encoder = BiGru(self.tokens.dim + self.elmo.input_dim, settings.hidden)
         dim = self.encoder.output_dim

@@ -36,11 +36,11 @@ from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
 from elmokit.tasks.metrics.spans import PREDICATE, span_to_dict, srl_scores, tags_to_spans
 from elmokit.tasks.ner import allowed_transitions, build_tag_set
 from elmokit.tasks.nn.crf import viterbi
-from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
 from elmokit.tasks.nn.highway import AlternatingLstm
 from elmokit.tasks.propbank import NO_TARGET, Frame, Sentence, read_frames, read_jsonl, read_text
 from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel
-from elmokit.tasks.words import Words, WordVectors
+from elmokit.tasks.words import WordTable, WordVectors
 from elmokit.text.lines import read_lines
 
 _IGNORED = -100  # the default `ignore_index` of `cross_entropy`
@@ -77,14 +77,14 @@ class SrlModel(TaskModel[Sentence]):
     """A deep tagger of the arguments of a predicate, and a small network that finds predicates."""
 
     def __init__(
-        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
     ) -> None:
         super().__init__()
         settings: SrlConfig = config.model
         self.labels = build_tag_set(label_info["roles"], "BIO")
         self._label_ids = {label: i for i, label in enumerate(self.labels)}
         self.words = WordVectors(words, trainable=config.static.trainable)
-        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, elmo)
         self.marks = nn.Embedding(2, settings.mark_dim)
         dim = self.words.dim + self.elmo.input_dim
         self.rnn = AlternatingLstm(

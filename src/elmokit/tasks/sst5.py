@@ -31,10 +31,10 @@ from elmokit.tasks.batches import Batch
 from elmokit.tasks.classify import Classification, Classifier, bounded, text_tokens, treebank_tokens
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.inputs import TextOrTokens, read_objects
-from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
 from elmokit.tasks.nn.layers import AttentivePool, BiLstm, attend, max_pool, mean_pool, min_pool
 from elmokit.tasks.task import LabelInfo, Reader
-from elmokit.tasks.words import Words, WordVectors
+from elmokit.tasks.words import WordTable, WordVectors
 from elmokit.text.lines import Line, read_lines
 
 LABELS = ("0", "1", "2", "3", "4")
@@ -183,12 +183,12 @@ class Bcn(Classifier[Review]):
     """A biattentive classification network."""
 
     def __init__(
-        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
     ) -> None:
         super().__init__(label_info["labels"])
         settings: Sst5Config = config.model
         self.words = WordVectors(words, trainable=config.static.trainable)
-        self.elmo = ElmoPlaces(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, elmo)
         self.dropout = nn.Dropout(settings.dropout)
         self.encoder = nn.Sequential(
             nn.Linear(self.words.dim + self.elmo.input_dim, settings.hidden),

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from elmokit.tasks.batches import Batch, E
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.nn.elmo import BilmInfo, ElmoPlaces
-from elmokit.tasks.words import Words
+from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
+from elmokit.tasks.words import WordTable
 from elmokit.text.lines import Line
 
 #: Reads examples without labels.
@@ -35,7 +35,7 @@ class TaskModel(nn.Module, ABC, Generic[E]):
         elmo: Adds ELMo. The training loop adds its penalty to the loss.
     """
 
-    elmo: ElmoPlaces
+    elmo: ElmoMixes
 
     @abstractmethod
     def loss(self, batch: Batch[E]) -> Tensor:
@@ -84,7 +84,7 @@ class Task(ABC, Generic[E]):
         """Collect the labels of the training data."""
 
     def model(
-        self, config: TaskConfig, label_info: LabelInfo, words: Words, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
     ) -> TaskModel[E]:
         """Create the network.
 

@@ -37,7 +37,7 @@ VECTORS = "words.safetensors"
 _MIN_COUNT = 2
 
 
-class Words:
+class WordTable:
     """Words and their vectors.
 
     Args:
@@ -78,7 +78,7 @@ class Words:
         table: StaticVectors | None,
         training: Iterable[Sequence[str]],
         others: Iterable[Sequence[str]] = (),
-    ) -> Words:
+    ) -> WordTable:
         """Collect the words of the data with their vectors.
 
         Args:
@@ -129,7 +129,7 @@ class Words:
         write_tensors(tensors, folder / VECTORS, storage="float16")
 
     @classmethod
-    def load(cls, folder: Path) -> Words:
+    def load(cls, folder: Path) -> WordTable:
         """Read what `save` wrote."""
         restore_directory(folder)
         tensors = read_tensors(folder / VECTORS, read_shapes(folder / VECTORS))
@@ -160,11 +160,11 @@ def load_table(config: StaticConfig) -> StaticVectors | None:
 
 
 class WordVectors(nn.Module):
-    """The vectors of `Words`. Only those of training words can be trained."""
+    """The vectors of `WordTable`. Only those of training words can be trained."""
 
     fixed: Tensor
 
-    def __init__(self, words: Words, *, trainable: bool, word_dropout: float = 0.0) -> None:
+    def __init__(self, words: WordTable, *, trainable: bool, word_dropout: float = 0.0) -> None:
         super().__init__()
         self.words = words
         self.word_dropout = word_dropout

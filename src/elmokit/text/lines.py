@@ -183,7 +183,7 @@ def _checked_start(raw: bytes, name: str) -> bytes:
     for mark, encoding in _MARKS.items():
         if raw.startswith(mark):
             raise DataError(
-                f"{name} has the byte order mark of {encoding.upper()}; expected UTF-8. "
+                f"{name} starts with a {encoding.upper()} byte order mark; expected UTF-8. "
                 f"Convert it with: iconv -f {encoding} -t utf-8"
             )
     for magic, suffix in _COMPRESSED.items():

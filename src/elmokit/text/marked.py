@@ -10,7 +10,7 @@ from elmokit.errors import DataError
 from elmokit.text.tokenize import tokenize
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_EXAMPLE = "Mark one word, as in: I [read] the book ."
+_EXAMPLE = "Put brackets around one word, for example: I [read] the book ."
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _split(text: str) -> Marked:
     tokens = text.split()
     marked = [i for i, t in enumerate(tokens) if len(t) > 2 and t[0] == "[" and t[-1] == "]"]
     if len(marked) != 1:
-        raise _not_one(len(marked), text)
+        raise _bracket_error(len(marked), text)
     tokens[marked[0]] = tokens[marked[0]][1:-1]
     return Marked(tuple(tokens), marked[0])
 
@@ -95,7 +95,7 @@ def _bracketed(text: str) -> Marked:
     """Tokenize a sentence without its brackets, and find the token that was in them."""
     marks = list(_BRACKETS.finditer(text))
     if len(marks) != 1:
-        raise _not_one(len(marks), text)
+        raise _bracket_error(len(marks), text)
     mark = marks[0]
     inside = mark[1].strip()
     if not inside:
@@ -108,12 +108,11 @@ def _bracketed(text: str) -> Marked:
     if len(within) != 1 or tokens[within[0]].text != inside:
         names = "', '".join(tokens[i].text for i in within)
         raise DataError(
-            f"'{inside}' in brackets is not a single token; the tokens there are '{names}'. Put "
-            "brackets around one of these, or use a list of tokens and a position."
+            f"The bracketed text '{inside}' is not a single token; its tokens are '{names}'. Put "
+            "brackets around one of them, or pass a list of tokens and a position."
         )
     return Marked(tuple(token.text for token in tokens), within[0])
 
 
-def _not_one(found: int, text: str) -> DataError:
-    what = "no word" if not found else f"{found} words"
-    return DataError(f"Found {what} in brackets in '{text:.80}'. {_EXAMPLE}")
+def _bracket_error(count: int, text: str) -> DataError:
+    return DataError(f"Expected one bracketed word in '{text:.80}', found {count}. {_EXAMPLE}")

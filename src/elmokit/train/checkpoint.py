@@ -138,7 +138,7 @@ def load(path: Path, step: TrainStep, done: int, group: Group = SINGLE_PROCESS) 
     _set_random(path, group, random, done)
 
 
-def take_accumulators(step: TrainStep, start: ModelParts | None) -> None:
+def load_accumulators(step: TrainStep, start: ModelParts | None) -> None:
     """Copy the accumulators of a model, if it has any, into a step that uses Adagrad.
 
     Adagrad divides each gradient by the root of the sum of all its previous squares. Without that

@@ -26,7 +26,7 @@ from elmokit.sources.modeldir import ModelParts
 from elmokit.storage.lock import run_lock
 from elmokit.train import checkpoint, distributed
 from elmokit.train.batches import needed_columns, read_batches
-from elmokit.train.checkpoint import Progress, take_accumulators
+from elmokit.train.checkpoint import Progress, load_accumulators
 from elmokit.train.config import RunConfig
 from elmokit.train.distributed import SINGLE_PROCESS, Group
 from elmokit.train.evaluate import Perplexity, evaluate, make_encoder, prepared_types
@@ -34,19 +34,19 @@ from elmokit.train.export import MODEL, export
 from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.step import PlainStep, StepResult, TrainStep, explain_out_of_memory
 
-# Settings that may change on `--resume`: the length of the run, how often it is saved, and those
-# that help against a loss that is not finite.
+# Settings that may change when a run is resumed: its length, how often it logs and saves, and
+# settings that help if the loss becomes NaN or infinite.
 _MAY_CHANGE = (
     *("max_steps", "log_every", "evaluate_every", "checkpoint_every", "keep", "patience"),
     *("optimizer.learning_rate", "optimizer.head_rate", "optimizer.clip", "optimizer.skip_norm"),
 )
-_REMEDY = (
+_HOW_TO_RECOVER = (
     "Continue from the last checkpoint with --resume and a lower learning rate (--set "
     "optimizer.learning_rate=...). If that also fails, remove the newest directory in checkpoints/ "
     "and try again."
 )
 
-_BATCHES_AHEAD = 6
+_PREFETCHED_BATCHES = 6
 
 
 class NotFiniteError(ElmoError):
@@ -55,13 +55,13 @@ class NotFiniteError(ElmoError):
 
 @dataclass(frozen=True)
 class TrainResult:
-    """The result of a run.
+    """The result of a training run.
 
     Attributes:
-        steps: Number of finished steps.
+        steps: Number of completed steps.
         tokens: Number of tokens read.
-        perplexity: The last held-out evaluation, if there is held-out text.
-        interrupted: Whether a signal stopped the run; it can be resumed.
+        perplexity: The most recent held-out perplexity; None without held-out text.
+        interrupted: Whether a signal stopped the run, which can then be resumed.
         model: The model directory.
     """
 
@@ -85,19 +85,20 @@ def train(
     start: ModelParts | None = None,
     warm_state: bool = False,
 ) -> TrainResult:
-    """Train a biLM, on several processes if started by torchrun (see `distributed`).
+    """Train a biLM. If torchrun started several processes, they train together (see `distributed`).
 
     Args:
-        config: The settings, which fully determine the run.
+        config: All settings of the run, including the seed.
         corpus: The prepared text; its "valid" split, if any, is used for evaluation.
-        out: The run directory: checkpoints, metrics and, at the end, `model/`.
+        out: The run directory for checkpoints, metrics and the final model (`model/`).
         resume: Continue from the newest checkpoint in `out`.
-        device: The device; on CUDA, the fast step is used.
+        device: The device to train on. CUDA devices use the fast training step.
         log: Called with each log message.
         tensorboard: Also log to TensorBoard.
-        deterministic: On a GPU, produce bit-identical results, but run more slowly.
-        start: The biLM and head to start from, which are evaluated first; see `finetune`.
-        warm_state: Also compute the warm state, which takes minutes on a CPU.
+        deterministic: Make repeated runs on a GPU bit-identical, at the cost of speed.
+        start: The biLM and head to start from, instead of random weights. They are evaluated
+            before the first step; see `finetune`.
+        warm_state: Also compute the warm state at the end, which takes minutes on a CPU.
     """
     with (
         distributed.join(torch.device(device)) as (group, device),
@@ -109,7 +110,7 @@ def train(
         if deterministic and device.type == "cuda":
             torch.use_deterministic_algorithms(True)
         step = make_step(config, corpus, device, graphs=not deterministic, group=group, start=start)
-        take_accumulators(step, start)
+        load_accumulators(step, start)
         streams = Streams(
             corpus.tokens(),
             corpus.documents(),
@@ -120,14 +121,14 @@ def train(
             share=group.share(config.step.rows),
         )
         _warn_about_few_documents(streams.n_documents, config.step.rows, log)
-        progress = _begin(config, corpus, out, step, resume=resume, log=log)
-        step.group.check_same("initial weights", _weights(step, progress.step))
+        progress = _start_or_resume(config, corpus, out, step, resume=resume, log=log)
+        step.group.check_same("initial weights", _synchronized(step, progress.step))
         if progress.position:
-            streams.go_to(progress.position)
+            streams.seek(progress.position)
         metrics = Metrics(out, progress.step, tensorboard=tensorboard) if group.is_first else None
         assert config.model.char_cnn is not None  # checked by `make_step`
         columns = needed_columns(corpus.chars, config.model.char_cnn.max_width)
-        batches = prefetch(read_batches(streams, columns, corpus.n_words), _BATCHES_AHEAD)
+        batches = prefetch(read_batches(streams, columns, corpus.n_words), _PREFETCHED_BATCHES)
         clock = Clock(config, progress.step)
         pending: list[tuple[int, StepResult]] = []
         try:
@@ -138,20 +139,20 @@ def train(
                     rate = config.optimizer.rate(progress.step, config.max_steps)
                     pending.append((progress.step + 1, step(batch, progress.step, rate)))
                     progress.step, progress.position = progress.step + 1, position
-                    if _due(progress.step, config.log_every, config.max_steps):
-                        line = _line(pending, rate, clock, config, device)
+                    if _is_due(progress.step, config.log_every, config.max_steps):
+                        line = _summarize(pending, rate, clock, config, device)
                         _log(metrics, line)
                         log(clock.format_line(line))
                         pending = []
                     _evaluate(step, corpus, progress, metrics, config, log, stopped, start)
-                    if _due(progress.step, config.checkpoint_every, config.max_steps):
+                    if _is_due(progress.step, config.checkpoint_every, config.max_steps):
                         _save(out, step, progress, config, corpus, pending)
                     if config.patience and progress.evaluations_since_best >= config.patience:
                         n = config.patience
                         log(f"No improvement in {n} evaluations; stopping early.")
                         break
                 interrupted = group.any(stopped.is_set())
-                if interrupted:  # while further signals, such as torchrun's, are blocked
+                if interrupted:  # further signals, such as those of torchrun, are still blocked
                     _save(out, step, progress, config, corpus, pending)
                     log(f"Stopped at step {progress.step:,}; continue with --resume.")
         finally:
@@ -178,9 +179,9 @@ def make_step(
     group: Group = SINGLE_PROCESS,
     start: ModelParts | None = None,
 ) -> TrainStep:
-    """Create the model and the step for a device; the seed determines the initial weights."""
+    """Create the model, initialized from the seed, and the training step for a device."""
     if config.model.char_cnn is None:
-        raise ConfigError("Only models that read characters (char_cnn) can be trained.")
+        raise ConfigError("Only models with a character CNN (char_cnn) can be trained.")
     if config.model.char_cnn.max_characters_per_token != corpus.max_characters:
         raise ConfigError(
             f"The model has char_cnn.max_characters_per_token="
@@ -208,7 +209,7 @@ def make_step(
     return PlainStep(bilm, head, corpus.chars, shape, config.optimizer, group=group)
 
 
-# ------------------------------------------------------------------------------------------ parts
+# ---------------------------------------------------------------------------------------- helpers
 
 
 def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
@@ -220,10 +221,10 @@ def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
         )
 
 
-def _begin(
+def _start_or_resume(
     config: RunConfig, corpus: Corpus, out: Path, step: TrainStep, *, resume: bool, log: LogFn
 ) -> Progress:
-    """Start a run, or resume it with the same corpus and settings."""
+    """Start a new run, or resume one; raise if its corpus or settings were different."""
     newest = checkpoint.newest(out)
     if newest is None:
         if resume:
@@ -253,8 +254,8 @@ def _begin(
     return progress
 
 
-def _weights(step: TrainStep, number: int) -> list[torch.Tensor]:
-    """Return what must be the same on all ranks: the step number and all weights."""
+def _synchronized(step: TrainStep, number: int) -> list[torch.Tensor]:
+    """Return the tensors that must be identical on all ranks: the step number and all weights."""
     return [torch.tensor(number), *step.bilm.parameters(), *step.head.parameters()]
 
 
@@ -266,11 +267,13 @@ def _save(
     corpus: Corpus,
     pending: list[tuple[int, StepResult]],
 ) -> None:
-    """Save a checkpoint, if all steps before it were finite."""
-    _results(pending)
-    weights = _weights(step, progress.step)
+    """Save a checkpoint, unless a loss, gradient or weight is NaN or infinite."""
+    _wait_for(pending)
+    weights = _synchronized(step, progress.step)
     if not all(torch.isfinite(weight).all() for weight in weights):
-        raise NotFiniteError(f"Step {progress.step:,} produced infinite or NaN weights. {_REMEDY}")
+        raise NotFiniteError(
+            f"Step {progress.step:,} produced infinite or NaN weights. {_HOW_TO_RECOVER}"
+        )
     step.group.check_same("weights", weights)
     capacity = step.capacity
     progress.capacity = None if capacity is None else {str(k): v for k, v in capacity.items()}
@@ -288,15 +291,15 @@ def _evaluate(
     stopped: StopSignal,
     start: ModelParts | None,
 ) -> None:
-    """If an evaluation is due, evaluate on rank 0 and send the result to all ranks.
+    """If an evaluation is due, evaluate on rank 0 and broadcast the result to all ranks.
 
-    If the run is stopped during the evaluation, it is repeated when the run is resumed.
+    An evaluation that is interrupted by a signal is repeated when the run is resumed.
     """
-    if "valid" not in corpus.splits or not _evaluation_due(progress, config, start):
+    if "valid" not in corpus.splits or not _evaluation_is_due(progress, config, start):
         return
     measured: dict[str, Any] = {}
     if step.group.is_first:
-        result = stopped.unless_stopped(lambda: _held_out_perplexity(step, corpus))
+        result = stopped.run_unless_stopped(lambda: _held_out_perplexity(step, corpus))
         measured = {} if result is None else result.to_dict()
     measured = step.group.broadcast(measured)
     if not measured:
@@ -305,7 +308,7 @@ def _evaluate(
     if not math.isfinite(perplexity.forward + perplexity.backward):
         raise NotFiniteError(
             f"The held-out perplexity at step {progress.step:,} is {perplexity.forward:.3g} / "
-            f"{perplexity.backward:.3g}: the model has diverged. {_REMEDY}"
+            f"{perplexity.backward:.3g}: the model has diverged. {_HOW_TO_RECOVER}"
         )
     progress.evaluated, progress.perplexity = progress.step, perplexity
     progress.evaluations_since_best += 1
@@ -333,11 +336,11 @@ def _held_out_perplexity(step: TrainStep, corpus: Corpus) -> Perplexity:
         bilm.train()
 
 
-def _evaluation_due(progress: Progress, config: RunConfig, start: ModelParts | None) -> bool:
+def _evaluation_is_due(progress: Progress, config: RunConfig, start: ModelParts | None) -> bool:
     if progress.step == 0:
         return start is not None
     ends = (config.optimizer.head_steps, config.max_steps)
-    due = _due(progress.step, config.evaluate_every, *ends)
+    due = _is_due(progress.step, config.evaluate_every, *ends)
     return due and progress.evaluated != progress.step
 
 
@@ -346,7 +349,7 @@ def _log(metrics: Metrics | None, values: dict[str, Any]) -> None:
         metrics.write(values)
 
 
-def _line(
+def _summarize(
     pending: list[tuple[int, StepResult]],
     rate: float,
     clock: Clock,
@@ -354,7 +357,7 @@ def _line(
     device: torch.device,
 ) -> dict[str, Any]:
     """Summarize the steps since the last log line: mean losses, largest gradient norm, speed."""
-    values = _results(pending)
+    values = _wait_for(pending)
     last = pending[-1][0]
     line = {
         "step": last,
@@ -371,11 +374,11 @@ def _line(
     return line
 
 
-def _results(pending: list[tuple[int, StepResult]]) -> torch.Tensor:
-    """Wait for the steps and return their losses and gradient norms, shape (steps, 3).
+def _wait_for(pending: list[tuple[int, StepResult]]) -> torch.Tensor:
+    """Wait for steps to finish and return their losses and gradient norms, shape (steps, 3).
 
     Raises:
-        NotFiniteError: A value is not finite.
+        NotFiniteError: A value is NaN or infinite.
     """
     rows = [torch.stack([r.forward_loss, r.backward_loss, r.gradient_norm]) for _, r in pending]
     values = torch.stack(rows).cpu() if rows else torch.empty(0, 3)
@@ -383,10 +386,10 @@ def _results(pending: list[tuple[int, StepResult]]) -> torch.Tensor:
         if not torch.isfinite(row).all():
             raise NotFiniteError(
                 f"Step {number:,} produced a loss of {row[0]:.3g} / {row[1]:.3g} and a gradient "
-                f"norm of {row[2]:.3g}. {_REMEDY}"
+                f"norm of {row[2]:.3g}. {_HOW_TO_RECOVER}"
             )
     return values
 
 
-def _due(step: int, every: int, *always: int) -> bool:
+def _is_due(step: int, every: int, *always: int) -> bool:
     return step in always or (every > 0 and step % every == 0)

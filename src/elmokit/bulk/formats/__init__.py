@@ -48,7 +48,7 @@ class Format(NamedTuple):
     """
 
     package: str
-    write: Callable[[Path, Iterable[Block], Layout, About], None]
+    write: Callable[[Path, Iterable[Block], Layout, GetMetadata], None]
     open: Callable[[Path], StoredVectors]
 
 

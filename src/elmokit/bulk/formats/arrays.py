@@ -37,7 +37,7 @@ from elmokit.bulk.formats.block import (
 from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.reading import (
     DESCRIPTION,
-    About,
+    GetMetadata,
     StoredSentence,
     StoredVectors,
     describe,
@@ -54,10 +54,10 @@ _MAX_DESCRIPTION_BYTES = 2**24
 # ---------------------------------------------------------------------------------------- writing
 
 
-def save_npz(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
+def save_npz(path: Path, blocks: Iterable[Block], layout: Layout, metadata: GetMetadata) -> None:
     """Write the vectors of a corpus to an `.npz` file."""
     columns = _corpus_columns(list(blocks), layout)
-    description = np.frombuffer(describe(layout, about()).encode(), dtype=np.uint8)
+    description = np.frombuffer(describe(layout, metadata()).encode(), dtype=np.uint8)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for column in [Column.of(DESCRIPTION, description), *columns]:
             # The default date of a ZipInfo is 1980-01-01: the same input gives the same bytes.
@@ -72,11 +72,13 @@ def save_npz(path: Path, blocks: Iterable[Block], layout: Layout, about: About) 
                 column.write(file)
 
 
-def save_safetensors(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
+def save_safetensors(
+    path: Path, blocks: Iterable[Block], layout: Layout, metadata: GetMetadata
+) -> None:
     """Write the vectors of a corpus to a `.safetensors` file."""
     columns = _corpus_columns(list(blocks), layout)
     with path.open("wb") as file:
-        write_safetensors(file, columns, {DESCRIPTION: describe(layout, about())})
+        write_safetensors(file, columns, {DESCRIPTION: describe(layout, metadata())})
 
 
 def _corpus_columns(blocks: Sequence[Block], layout: Layout) -> list[Column]:
@@ -150,10 +152,10 @@ class ArrayVectors(StoredVectors):
         lengths: dict[str, int],
         description: str | bytes | None,
     ) -> None:
-        layout, about = read_description(description)
+        layout, metadata = read_description(description)
         if missing := {"offsets", "token_offsets", "vectors", "tokens"} - arrays.keys():
             raise DataError(f"it has no array '{min(missing)}'")
-        super().__init__(path, layout, about, lengths["offsets"] - 1)
+        super().__init__(path, layout, metadata, lengths["offsets"] - 1)
         self._arrays = arrays
         for offsets, values in (("offsets", "vectors"), ("token_offsets", "tokens")):
             last = lengths[offsets] - 1

@@ -21,7 +21,7 @@ from elmokit.bulk.formats.hdf5_writer import Hdf5Writer
 from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.reading import (
     DESCRIPTION,
-    About,
+    GetMetadata,
     StoredSentence,
     StoredVectors,
     describe,
@@ -41,7 +41,7 @@ _STRINGS_PER_HEAP = 32
 _BUFFER_BYTES = 2**20
 
 
-def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
+def write(path: Path, blocks: Iterable[Block], layout: Layout, metadata: GetMetadata) -> None:
     """Write the vectors of a corpus."""
     index: dict[str, str] | None = {}
     sentences = n_bytes = 0
@@ -55,7 +55,7 @@ def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> 
                 index = None
             if index is not None:
                 index |= {text: str(i) for i, text in enumerate(block.texts(), start=first)}
-        (description,) = writer.add_strings([describe(layout, about())])
+        (description,) = writer.add_strings([describe(layout, metadata())])
         if index is not None:
             writer.add_string(INDEX, *writer.add_strings([json.dumps(index)]))
         writer.finish({DESCRIPTION: description})
@@ -90,10 +90,10 @@ class Hdf5Vectors(StoredVectors):
         self._index: dict[int, str] | None = None
         with hdf5_errors(path):
             length = len(self._file) - (INDEX in self._file)
-            layout, about = read_description(
+            layout, metadata = read_description(
                 self._file.attrs.get(DESCRIPTION), lambda: self._guess_layout(length)
             )
-        super().__init__(path, layout, about, length)
+        super().__init__(path, layout, metadata, length)
 
     def _guess_layout(self, length: int) -> Layout:
         """Guess the layout of a file of another program from its first sentence."""

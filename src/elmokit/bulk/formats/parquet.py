@@ -29,7 +29,7 @@ from elmokit.bulk.formats.block import Block
 from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.reading import (
     DESCRIPTION,
-    About,
+    GetMetadata,
     StoredSentence,
     StoredVectors,
     describe,
@@ -60,7 +60,7 @@ _SHARD_COLUMNS = {
 }
 
 
-def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> None:
+def write(path: Path, blocks: Iterable[Block], layout: Layout, metadata: GetMetadata) -> None:
     """Write the vectors of a corpus."""
     first = 0
     with path.open("wb") as file, _open_writer(file, _FILE_COLUMNS, layout) as writer:
@@ -69,7 +69,7 @@ def write(path: Path, blocks: Iterable[Block], layout: Layout, about: About) -> 
             sentence = np.repeat(numbers, block.read("lengths"))
             _write_rows(writer, block, layout, {"sentence": sentence})
             first += block.sentences
-        description = describe(layout, {**about(), "sentences": first})
+        description = describe(layout, {**metadata(), "sentences": first})
         writer.add_key_value_metadata({DESCRIPTION: description})
 
 
@@ -235,7 +235,7 @@ class ParquetVectors(StoredVectors):
             raise DataError(f"it is not a complete Parquet file ({error})") from error
         description = (file.metadata.metadata or {}).get(DESCRIPTION.encode())
         schema = file.schema_arrow
-        layout, about = read_description(description, lambda: _guess_layout(schema))
+        layout, metadata = read_description(description, lambda: _guess_layout(schema))
         if missing := {"sentence", "token", *vector_names(layout)} - set(schema.names):
             raise DataError(f"it has no column {min(missing)}")
         # A small file must not exhaust the memory or take hours to read.
@@ -247,10 +247,10 @@ class ParquetVectors(StoredVectors):
         sentences = file.read(columns=["sentence"]).column(0).to_numpy()
         if sentences.dtype.kind != "i" or (np.diff(sentences, prepend=0) < 0).any():
             raise DataError("expected ascending integers in the column sentence")
-        length = int(about.pop("sentences", int(sentences[-1]) + 1 if rows else 0))
+        length = int(metadata.pop("sentences", int(sentences[-1]) + 1 if rows else 0))
         if length > 100 * rows + 10**5:
             raise DataError(f"it declares {length:,} sentences, but has {rows:,} tokens")
-        super().__init__(path, layout, about, length)
+        super().__init__(path, layout, metadata, length)
         bounds = np.searchsorted(sentences, np.arange(length + 1))
         self._reader = SentenceReader(file, layout, bounds)
 

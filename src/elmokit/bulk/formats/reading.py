@@ -22,7 +22,7 @@ FORMAT_VERSION = 1
 DESCRIPTION = "elmokit"
 
 #: Called after all vectors are written; returns more metadata for the file.
-About = Callable[[], dict[str, Any]]
+GetMetadata = Callable[[], dict[str, Any]]
 
 
 class StoredSentence(NamedTuple):
@@ -43,15 +43,15 @@ class StoredVectors(Sequence[StoredSentence], ABC):
     Attributes:
         path: The file.
         layout: The stored layers and their data type.
-        about: Other metadata: the model, the state policy, the input files.
+        metadata: Other metadata: the model, the state policy, the input files.
         documents: For a directory of shards, the name of each document and the range of its
             sentences.
     """
 
-    def __init__(self, path: Path, layout: Layout, about: dict[str, Any], length: int) -> None:
+    def __init__(self, path: Path, layout: Layout, metadata: dict[str, Any], length: int) -> None:
         self.path = path
         self.layout = layout
-        self.about = about
+        self.metadata = metadata
         self.documents: list[tuple[str, range]] = []
         self._length = length
 
@@ -105,9 +105,9 @@ def report_damage(problem: str) -> Iterator[None]:
         raise DataError(f"{problem} ({error}). Copy or compute the file again.") from error
 
 
-def describe(layout: Layout, about: dict[str, Any]) -> str:
+def describe(layout: Layout, metadata: dict[str, Any]) -> str:
     """Return the JSON text for the metadata of a file."""
-    return json.dumps({"version": FORMAT_VERSION, **layout.to_dict(), "about": about})
+    return json.dumps({"version": FORMAT_VERSION, **layout.to_dict(), "about": metadata})
 
 
 def read_description(
@@ -125,11 +125,11 @@ def read_description(
         return guess_layout(), {}
     try:
         values = json.loads(text)
-        version, about = values.pop("version"), dict(values.pop("about"))
+        version, metadata = values.pop("version"), dict(values.pop("about"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"its description is damaged ({error!r})") from error
     if version != FORMAT_VERSION:
         raise DataError(f"it has format version {version}; this elmokit reads {FORMAT_VERSION}")
     if "layers" in values:  # the older name
         values["layer"] = values.pop("layers")
-    return Layout.from_dict(values), about
+    return Layout.from_dict(values), metadata

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 _NEVER = -1e4
 
 
-class Allowed(NamedTuple):
+class AllowedTransitions(NamedTuple):
     """The allowed transitions between labels, as boolean masks.
 
     Attributes:
@@ -50,7 +50,7 @@ class Crf(nn.Module):
     _start: Tensor
     _end: Tensor
 
-    def __init__(self, allowed: Allowed) -> None:
+    def __init__(self, allowed: AllowedTransitions) -> None:
         super().__init__()
         n_labels = len(allowed.start)
         self.transitions = nn.Parameter(torch.empty(n_labels, n_labels))

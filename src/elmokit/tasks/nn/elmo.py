@@ -49,7 +49,7 @@ class BilmInfo(Settings):
         )
 
 
-class ElmoPlaces(nn.Module):
+class ElmoMixes(nn.Module):
     """The layer mixes of a task model, one for each place where ELMo is added.
 
     The layers are precomputed by a frozen biLM, so gradients stop at the mixes.
