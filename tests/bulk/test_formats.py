@@ -169,8 +169,8 @@ def test_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
     [
         ({"layer": "last"}, "'last': expected 0 to 2, top, average, concat, mix or all"),
         ({"dtype": "float8"}, "Invalid value for dtype: 'float8'. Expected 'float32' or"),
-        ({"layer": "mix"}, "for mix: None"),
-        ({"mix": [1, 0, 0]}, "unless layer is 'mix'"),
+        ({"layer": "mix"}, "layer='mix' requires mix="),
+        ({"mix": [1, 0, 0]}, "requires layer='mix'"),
         ({"layer": "mix", "mix": [1, 0]}, "expected 3 finite weights"),
         ({"layer": "mix", "mix": [1, 0, 0], "gamma": float("nan")}, "gamma"),
     ],

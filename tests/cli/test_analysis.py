@@ -114,10 +114,10 @@ def test_neighbors_supports_several_queries_and_a_mix(elmo: Elmo) -> None:
     ("arguments", "code", "told"),
     [
         ([], 2, "--query"),
-        (["--query", "no mark"], 1, "no word in brackets"),
+        (["--query", "no mark"], 1, "Expected one bracketed word"),
         (["--query", "a [b]", "--layer", "7"], 1, "Invalid layer '7'"),
-        (["--query", "a [b]", "--layer", "mix"], 2, "Invalid value for mix"),
-        (["--query", "a [b]", "--mix", "1,1,1"], 2, "unless layer is 'mix'"),
+        (["--query", "a [b]", "--layer", "mix"], 2, "layer='mix' requires mix="),
+        (["--query", "a [b]", "--mix", "1,1,1"], 2, "requires layer='mix'"),
         (["--query", "a [b]", "--mix", "x", "--layer", "mix"], 2, "not a list of numbers"),
         (["--query", "a [b]", "--mix", "1", "--layer", "mix"], 1, "expected 3 finite weights"),
         (["--query", "a [b]", "--same-word", "--other-words"], 2, "--same-word"),

@@ -108,7 +108,7 @@ def test_options_take_effect(elmo: Elmo, tmp_path: Path, model: Path) -> None:
     ("options", "message"),
     [
         (["--layer", "mix"], "one weight per layer"),
-        (["--mix", "1,0,0"], "unless layer is 'mix'"),
+        (["--mix", "1,0,0"], "requires layer='mix'"),
         (["--layer", "mix", "--mix", "one,0,0"], "not a list of numbers"),
         (["--layer", "last"], "expected a layer number, top, average, concat, mix or all"),
         (["--rows", "2"], "rows: 2"),
@@ -233,7 +233,7 @@ def test_error_during_the_run_says_what_is_kept(
 def test_resume_without_a_previous_run_gives_a_warning(elmo: Elmo) -> None:
     code, _, errors = elmo("text.txt", "-o", "vectors.npz", "--resume")
     assert code == 0
-    assert "warning: Found no interrupted run for" in errors
+    assert "warning: No interrupted run found for" in errors
 
 
 def test_output_without_a_suffix_is_a_directory_of_shards(elmo: Elmo, tmp_path: Path) -> None:

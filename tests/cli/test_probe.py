@@ -86,7 +86,7 @@ def test_wsd_prints_a_table_or_json(elmo: Elmo) -> None:
             1,
             "Invalid layer '9': expected 0 to 2, top, average, concat, mix or all.",
         ),
-        (["pos", "ud", "--layer", "mix"], 2, "Invalid value for mix"),
+        (["pos", "ud", "--layer", "mix"], 2, "layer='mix' requires mix="),
         (["pos", "ud", "--state", "warm"], 1, "elmo warm"),
         (["wsd", "semcor.jsonl", "sets", "--wordnet", "sets"], 1, "apt-get install wordnet-base"),
         (["wsd", "no.jsonl", "sets", "--wordnet", "."], 1, "no.jsonl does not exist"),

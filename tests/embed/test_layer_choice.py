@@ -67,9 +67,9 @@ def test_only_valid_choices_are_listed() -> None:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"layer": "mix"}, "mix: None"),
-        ({"layer": "top", "mix": [1, 0, 0]}, "mix: "),
-        ({"layer": "top", "gamma": 2.0}, "gamma: 2.0"),
+        ({"layer": "mix"}, "requires mix="),
+        ({"layer": "top", "mix": [1, 0, 0]}, r"mix=\[1, 0, 0\] requires"),
+        ({"layer": "top", "gamma": 2.0}, "gamma=2.0 requires"),
         ({"layer": "mix", "mix": [1, 0]}, "3 finite weights"),
         ({"layer": "mix", "mix": [1, 0, float("nan")]}, "3 finite weights"),
         ({"layer": "mix", "mix": [1, 0, 0], "gamma": float("inf")}, "gamma: inf"),

@@ -115,11 +115,11 @@ def test_bracketed_token_is_found(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("I read the book .", "no word in brackets"),
-        ("I [read] the [book] .", "2 words in brackets"),
+        ("I read the book .", "found 0\. Put"),
+        ("I [read] the [book] .", "found 2\. Put"),
         ("I [] the book .", "are empty"),
         ("I [ ] the book .", "are empty"),
-        ("", "no word in brackets"),
+        ("", "found 0\. Put"),
         ("I [read the] book .", "'read', 'the'"),
         ("I [rea]d the book .", "there are 'read'"),
     ],

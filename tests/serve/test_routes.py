@@ -140,7 +140,7 @@ def test_invalid_queries_are_explained(http: httpx.Client) -> None:
     def message(query: Any, **more: Any) -> str:
         return rejected(http, "/v1/neighbors", queries=[query], **more)
 
-    assert "no word in brackets" in message("I read it")
+    assert "Expected one bracketed word" in message("I read it")
     assert "token 10000000" in message(10_000_000)
     assert "token 'dog' does not" in message({"sentence": "I read", "word": "dog"})
     assert "position 7" in message({"sentence": ["I", "read"], "position": 7})

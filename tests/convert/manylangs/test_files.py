@@ -184,7 +184,7 @@ def test_mismatched_tensors_are_named(
 
 def test_separate_vocabulary_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("a\n")
-    with pytest.raises(WeightsError, match="its own lexicon"):
+    with pytest.raises(WeightsError, match="its own vocabulary"):
         load_parts(write(tmp_path / "m"), vocab=tmp_path / "vocab.txt")
 
 
