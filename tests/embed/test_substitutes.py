@@ -115,11 +115,11 @@ def test_bracketed_token_is_found(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("I read the book .", "found 0\. Put"),
-        ("I [read] the [book] .", "found 2\. Put"),
+        ("I read the book .", r"found 0"),
+        ("I [read] the [book] .", r"found 2"),
         ("I [] the book .", "are empty"),
         ("I [ ] the book .", "are empty"),
-        ("", "found 0\. Put"),
+        ("", r"found 0"),
         ("I [read the] book .", "'read', 'the'"),
         ("I [rea]d the book .", "there are 'read'"),
     ],

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.bulk.executors import Executor, WorkerExecutor, Workers, make_executor
-from elmokit.bulk.input import Chunk, check_documents, total_size, read_chunks
+from elmokit.bulk.input import Chunk, check_documents, read_chunks, total_size
 from elmokit.bulk.job import STAGES, ChunkJob, FinishedChunk, timed
 from elmokit.bulk.output import make_output
 from elmokit.bulk.settings import EmbedSettings, Summary

@@ -83,7 +83,7 @@ def sentences_of(text: Any, index: int) -> list[list[str]]:
     """
     if isinstance(text, str):
         return [words(text[start:end]) for start, end in split_sentences(text)]
-    return [tokens_of(text, index, "Text")[0]]
+    return [as_tokens(text, index, "Text")[0]]
 
 
 def truncated_tokens(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
