@@ -104,7 +104,7 @@ def test_batches_without_tokens_have_ids() -> None:
 
 @pytest.mark.parametrize("token", [7, None, b"a"])
 def test_error_identifies_a_token_that_is_not_a_string(token: Any) -> None:
-    with pytest.raises(DataError, match=f"Token 1 of sentence 0 is a {type(token).__name__}"):
+    with pytest.raises(DataError, match=f"Token 1 of sentence 0 has type {type(token).__name__}"):
         batch_to_ids([["a", token]])
 
 
