@@ -28,7 +28,7 @@ from elmokit.bulk.formats.arrays import (
 )
 from elmokit.bulk.formats.block import Block, make_block
 from elmokit.bulk.formats.layout import DataType, Layout
-from elmokit.bulk.formats.reading import About, StoredSentence, StoredVectors, report_damage
+from elmokit.bulk.formats.reading import GetMetadata, StoredSentence, StoredVectors, report_damage
 from elmokit.embed.blocks import TokenIds
 from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import ConfigError, DataError, ElmoError, nearest, optional_imports
