@@ -1,4 +1,4 @@
-"""The biLM against the slow reference, and the invariants that make it a language model."""
+"""The biLM, compared with the slow reference, and invariants of a language model."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ sentences_of_words = st.lists(st.lists(st.sampled_from(WORDS), max_size=5), min_
 
 @settings(deadline=None, max_examples=60)
 @given(configs(), sentences_of_words, st.integers(0, 100))
-def test_any_shape_of_biLM_equals_the_reference(
+def test_biLM_of_any_shape_equals_the_reference(
     config: BiLMConfig, sentences: list[list[str]], seed: int
 ) -> None:
-    # In float64 a mistake cannot hide behind rounding, nor rounding pass for a mistake.
+    # In float64, rounding errors cannot hide a bug or be mistaken for one.
     bilm = random_bilm(config, seed).double()
     weights, options = reference_weights(bilm), to_options(config)
     assert config.char_cnn is not None
     size = config.char_cnn.max_characters_per_token
     states = [zero_state(options) for _ in sentences]
     state = None
-    for _ in range(2):  # the second round starts where the first ended
+    for _ in range(2):  # the second round starts where the first one ended
         layers, mask, state = bilm(bounded_ids(sentences, size), state)
         assert mask.sum(dim=1).tolist() == [len(s) + 2 for s in sentences]
         for row, words in enumerate(sentences):
@@ -93,7 +93,7 @@ def test_word_input_equals_the_reference() -> None:
     assert mask.tolist() == [[True] * 5 + [False]]
 
 
-def test_the_forward_lm_never_sees_the_future_and_the_backward_never_the_past(
+def test_forward_lm_never_sees_the_future_and_backward_lm_never_the_past(
     tiny_bilm: BiLM,
 ) -> None:
     d = tiny_bilm.config.lstm.projection_dim
@@ -109,18 +109,18 @@ def test_the_forward_lm_never_sees_the_future_and_the_backward_never_the_past(
         assert back[:, : place + 1].abs().amax(dim=(0, 2)).min() > 0
 
 
-def test_layer_0_knows_the_word_alone(tiny_bilm: BiLM) -> None:
+def test_layer_0_depends_only_on_the_word(tiny_bilm: BiLM) -> None:
     layers = tiny_bilm(bounded_ids([["read", "x"], ["y", "read"]])).layers
     assert torch.allclose(layers[0, 0, 1], layers[0, 1, 2], atol=1e-6)
     assert (layers[1, 0, 1] - layers[1, 1, 2]).abs().max() > 1e-3
 
 
-def test_padding_batch_mates_and_order_change_nothing(tiny_bilm: BiLM) -> None:
+def test_vectors_do_not_depend_on_padding_batch_or_order(tiny_bilm: BiLM) -> None:
     sentences = [["one"], ["a", "longer", "one", "here"], [], ["the", "book", "."]]
     alone = [tiny_bilm(bounded_ids([s])).layers[:, 0] for s in sentences]
     for order in itertools.permutations(range(4)):
         ids = bounded_ids([sentences[i] for i in order])
-        ids = torch.nn.functional.pad(ids, (0, 0, 0, 2))  # and more padding than needed
+        ids = torch.nn.functional.pad(ids, (0, 0, 0, 2))  # and more padding than necessary
         together = tiny_bilm(ids).layers
         for row, i in enumerate(order):
             n = len(sentences[i]) + 2
@@ -128,12 +128,12 @@ def test_padding_batch_mates_and_order_change_nothing(tiny_bilm: BiLM) -> None:
             assert not together[:, row, n:].any()
 
 
-def test_the_same_batch_gives_the_same_bits(tiny_bilm: BiLM) -> None:
+def test_same_batch_is_bit_identical(tiny_bilm: BiLM) -> None:
     ids = bounded_ids([["one"], ["a", "longer", "one"]])
     assert torch.equal(tiny_bilm(ids).layers, tiny_bilm(ids).layers)
 
 
-def test_nothing_is_remembered_between_calls_unless_the_state_is_given(tiny_bilm: BiLM) -> None:
+def test_calls_are_stateless_unless_a_state_is_passed(tiny_bilm: BiLM) -> None:
     ids = bounded_ids([["the", "book"]])
     first = tiny_bilm(ids)
     again = tiny_bilm(ids)
@@ -142,7 +142,7 @@ def test_nothing_is_remembered_between_calls_unless_the_state_is_given(tiny_bilm
     assert (first.layers[1:] - carried.layers[1:]).abs().max() > 1e-3
 
 
-def test_a_text_may_be_read_in_pieces() -> None:
+def test_text_can_be_processed_in_parts() -> None:
     bilm = random_bilm(TINY)
     words = ["<S>", "a", "bb", "ccc", "</S>", "<S>", "d", "</S>"]
     whole = bilm(torch.from_numpy(batch_ids([words])))
@@ -158,7 +158,7 @@ def test_a_text_may_be_read_in_pieces() -> None:
     assert torch.allclose(state.cell[0], whole.state.cell[0], atol=2e-6)
 
 
-def test_long_sentences_are_cut_into_pieces_without_a_trace(
+def test_long_sentences_are_processed_in_segments_with_identical_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bilm = random_bilm(TINY)
@@ -169,7 +169,7 @@ def test_long_sentences_are_cut_into_pieces_without_a_trace(
     assert torch.allclose(whole.layers, cut.layers, atol=2e-6)
 
 
-def test_the_state_of_a_row_is_that_of_its_last_token(tiny_bilm: BiLM) -> None:
+def test_state_of_a_row_is_that_of_its_last_token(tiny_bilm: BiLM) -> None:
     state = tiny_bilm(bounded_ids([["a"], ["b", "c", "d"], []])).state
     for row, words in enumerate([["a"], ["b", "c", "d"], []]):
         alone = tiny_bilm(bounded_ids([words])).state
@@ -184,14 +184,14 @@ def test_gradients_reach_every_parameter(tiny_bilm: BiLM) -> None:
         assert parameter.grad.abs().sum() > 0, name
 
 
-def test_padding_in_the_middle_is_refused(tiny_bilm: BiLM) -> None:
+def test_padding_in_the_middle_is_rejected(tiny_bilm: BiLM) -> None:
     ids = bounded_ids([["a", "b"]])
     ids[0, 1] = 0
     with pytest.raises(DataError, match="Row 0"):
         tiny_bilm(ids)
 
 
-def test_a_batch_of_nothing_is_fine(tiny_bilm: BiLM) -> None:
+def test_empty_batch_is_supported(tiny_bilm: BiLM) -> None:
     layers, mask, _ = tiny_bilm(torch.zeros(2, 3, 50, dtype=torch.long))
     assert layers.shape == (3, 2, 3, 20)
     assert not layers.any()

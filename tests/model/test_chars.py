@@ -17,12 +17,12 @@ from elmokit.model.chars import (
 PAD = 261
 
 
-def test_sentence_boundaries_have_the_rows_of_the_original_systems() -> None:
+def test_sentence_boundaries_have_the_ids_of_the_original_systems() -> None:
     assert char_ids("<S>") == [259, 257, 260] + [PAD] * 47
     assert char_ids("</S>") == [259, 258, 260] + [PAD] * 47
 
 
-def test_words_are_spelled_as_bilm_tf_spells_them() -> None:
+def test_character_ids_equal_bilm_tf() -> None:
     # The literal rows of bilm-tf's test_data.py (max 5), shifted by one for prediction.
     assert char_ids("th", 5) == [i + 1 for i in (258, 116, 104, 259, 260)]
     assert char_ids("thhhhh", 5) == [i + 1 for i in (258, 116, 104, 104, 259)]
@@ -33,7 +33,7 @@ def test_unknown_word_marker_is_spelled_out() -> None:
     assert char_ids("<UNK>")[1:6] == [b + 1 for b in b"<UNK>"]
 
 
-def test_the_cut_may_fall_inside_a_character() -> None:
+def test_truncation_may_split_a_character() -> None:
     word = "a" * 47 + "\u20ac"  # the euro sign has three bytes, one of which fits
     ids = char_ids(word)
     assert len(ids) == 50
@@ -41,7 +41,7 @@ def test_the_cut_may_fall_inside_a_character() -> None:
     assert ids[49] == 260
 
 
-def test_lone_surrogates_are_left_out() -> None:
+def test_lone_surrogates_are_omitted() -> None:
     assert char_ids("a\ud800b") == char_ids("ab")
     assert char_ids("\ud800") == char_ids("")
 
@@ -60,7 +60,7 @@ def test_every_token_has_begin_bytes_end_and_padding(token: str) -> None:
     assert spelled_length(np.array([ids]))[0] == end + 1
 
 
-def test_a_batch_is_padded_with_rows_of_zeros() -> None:
+def test_batch_is_padded_with_rows_of_zeros() -> None:
     ids = batch_ids([["a", "b"], ["c"], []])
     assert ids.shape == (3, 2, 50)
     assert np.array_equal(ids[0], char_ids_table(["a", "b"]))
@@ -73,7 +73,7 @@ def test_empty_batches_have_the_right_shape() -> None:
     assert char_ids_table([]).shape == (0, 50)
 
 
-def test_the_batch_of_bilm_tfs_batcher_test() -> None:
+def test_batch_of_bilm_tfs_batcher_test() -> None:
     sentences = [["The", "first", "sentence"], ["Second", "."]]
     ids = batch_ids([["<S>", *s, "</S>"] for s in sentences])
     assert ids.shape == (2, 5, 50)
@@ -88,11 +88,11 @@ def test_the_batch_of_bilm_tfs_batcher_test() -> None:
 
 
 @pytest.mark.parametrize("sentences", [["I read it"], "I read it", [["I"], "read it"]])
-def test_a_string_is_not_read_as_a_list_of_letters(sentences: list[str]) -> None:
+def test_string_is_not_treated_as_a_list_of_characters(sentences: list[str]) -> None:
     with pytest.raises(DataError, match="expected a list of tokens"):
         batch_ids(sentences)
 
 
-def test_a_token_that_is_no_string_is_named() -> None:
+def test_error_identifies_a_token_that_is_not_a_string() -> None:
     with pytest.raises(DataError, match=r"Token 1 of sentence 0 has type int \(5\)"):
         batch_ids([["I", 5]])  # type: ignore[list-item]

@@ -13,7 +13,7 @@ from tests.conftest import random_bilm
 SENTENCES = [["The", "first", "sentence", "."], ["The", "second"], ["Third"]]
 
 
-def test_each_output_is_its_own_mix_of_the_same_layers(tiny_bilm: BiLM) -> None:
+def test_each_output_is_a_separate_mix_of_the_same_layers(tiny_bilm: BiLM) -> None:
     elmo = Elmo(tiny_bilm, outputs=2).eval()
     with torch.no_grad():
         elmo.mixes[1].w.copy_(torch.tensor([0.0, 0.0, 50.0]))
@@ -29,13 +29,13 @@ def test_each_output_is_its_own_mix_of_the_same_layers(tiny_bilm: BiLM) -> None:
         assert not out.representations[0][row, n:].any()
 
 
-def test_ids_and_tokens_give_the_same(tiny_bilm: BiLM) -> None:
+def test_ids_and_tokens_give_the_same_vectors(tiny_bilm: BiLM) -> None:
     elmo = Elmo(tiny_bilm).eval()
     ids = torch.from_numpy(batch_ids(SENTENCES))
     assert torch.equal(elmo(ids).representations[0], elmo(SENTENCES).representations[0])
 
 
-def test_the_biLM_is_frozen_unless_asked(tiny_bilm: BiLM) -> None:
+def test_biLM_is_frozen_by_default(tiny_bilm: BiLM) -> None:
     elmo = Elmo(tiny_bilm, outputs=2).train()
     assert not tiny_bilm.training
     sum(r.sum() for r in elmo(SENTENCES).representations).backward()
@@ -46,7 +46,7 @@ def test_the_biLM_is_frozen_unless_asked(tiny_bilm: BiLM) -> None:
     assert all(p.grad is not None for p in tiny_bilm.parameters())
 
 
-def test_dropout_is_on_the_mixed_vector(tiny_bilm: BiLM) -> None:
+def test_dropout_applies_to_the_mixed_vector(tiny_bilm: BiLM) -> None:
     elmo = Elmo(tiny_bilm, dropout=0.5).train()
     out = elmo([["a", "b", "c"]]).representations[0]
     assert (out == 0).float().mean() > 0.2
@@ -58,14 +58,14 @@ def test_cached_layers_can_be_mixed_without_the_biLM(tiny_bilm: BiLM) -> None:
     assert torch.allclose(elmo.mix(layers)[0], layers.mean(dim=0), atol=1e-6)
 
 
-def test_state_goes_in_and_comes_out(tiny_bilm: BiLM) -> None:
+def test_state_is_passed_in_and_returned(tiny_bilm: BiLM) -> None:
     elmo = Elmo(tiny_bilm).eval()
     first = elmo(SENTENCES)
     second = elmo(SENTENCES, first.state)
     assert (first.representations[0] - second.representations[0]).abs().max() > 1e-3
 
 
-def test_word_input_takes_ids() -> None:
+def test_word_input_accepts_ids() -> None:
     bilm = random_bilm(BiLMConfig(LstmConfig(dim=9, projection_dim=4), None, n_words=7))
     elmo = Elmo(bilm, word_boundaries=(5, 6)).eval()
     out = elmo(torch.tensor([[1, 2, 3], [2, 0, 0]]))
@@ -77,7 +77,7 @@ def test_word_input_takes_ids() -> None:
         elmo([["a"]])
 
 
-def test_it_survives_a_state_dict_round_trip(tiny_bilm: BiLM) -> None:
+def test_state_dict_round_trip(tiny_bilm: BiLM) -> None:
     elmo = Elmo(tiny_bilm, outputs=2)
     with torch.no_grad():
         elmo.mixes[0].w.normal_()

@@ -1,4 +1,4 @@
-"""Lexicons, the token encoder that reads by them, and its configuration."""
+"""Lexicons, the token encoder that uses them, and its configuration."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def encoder(config: LexiconConfig = SHAPE) -> LexiconEncoder:
     return made
 
 
-def test_a_config_goes_to_json_and_back() -> None:
+def test_config_round_trip_through_json() -> None:
     assert BiLMConfig.from_dict(json.loads(json.dumps(CONFIG.to_dict()))) == CONFIG
-    assert "lexicon" not in BiLMConfig().to_dict()  # as files before it have it
+    assert "lexicon" not in BiLMConfig().to_dict()  # as in files of earlier versions
     assert BiLMConfig.from_dict(BiLMConfig().to_dict() | {"lexicon": None}) == BiLMConfig()
 
 
@@ -63,14 +63,14 @@ def test_a_config_goes_to_json_and_back() -> None:
         ),
     ],
 )
-def test_a_config_that_is_none_says_why(change: dict[str, Any], said: str) -> None:
+def test_invalid_config_error_states_the_reason(change: dict[str, Any], said: str) -> None:
     values = CONFIG.to_dict()
     values["lexicon"] |= change
     with pytest.raises(ConfigError, match=said):
         BiLMConfig.from_dict(values)
 
 
-def test_only_one_input_may_be_given() -> None:
+def test_only_one_kind_of_input_is_accepted() -> None:
     with pytest.raises(ConfigError, match="char_cnn, n_words, lexicon"):
         BiLMConfig(n_words=None, lexicon=SHAPE)
 
@@ -91,13 +91,13 @@ def test_padding_positions_are_rows_of_zeros() -> None:
         (None, ["a", "<pad>"], "characters does not contain <bos>, <eos>, <oov>, <eow>, <bow>"),
     ],
 )
-def test_a_lexicon_without_its_specials_is_refused(words: Any, characters: Any, said: str) -> None:
+def test_lexicon_without_its_specials_is_rejected(words: Any, characters: Any, said: str) -> None:
     with pytest.raises(WeightsError, match=said):
         Lexicon(words, characters, 12)
 
 
 @pytest.mark.parametrize("tables", ["both", "words", "characters"])
-def test_a_token_is_the_same_bits_alone_and_among_others(tables: str) -> None:
+def test_token_is_bit_identical_alone_and_in_a_batch(tables: str) -> None:
     config = SHAPE
     if tables == "words":
         config = LexiconConfig(n_words=5, word_dim=16, max_characters_per_token=12)
@@ -125,7 +125,7 @@ def test_a_token_is_the_same_bits_alone_and_among_others(tables: str) -> None:
     assert (together - plain).abs().max() < 1e-6  # trimming loses nothing
 
 
-def test_without_its_lexicon_a_model_says_so() -> None:
+def test_model_without_its_lexicon_is_an_error() -> None:
     bilm = BiLM(CONFIG)
     with pytest.raises(WeightsError):
         Elmo(bilm)([["ab"]])
@@ -139,7 +139,7 @@ def test_gradients_reach_both_tables() -> None:
         assert np.abs(parameter.grad.numpy()).max() > 0
 
 
-def test_padding_before_the_last_token_is_refused() -> None:
+def test_padding_before_the_last_token_is_rejected() -> None:
     bilm = BiLM(CONFIG)
     ids = Lexicon(WORDS, CHARACTERS, 12).batch([["ab", "c", "ab"]])
     ids[0, 1] = 0

@@ -7,8 +7,8 @@ from elmokit.config import LstmConfig
 from elmokit.model.lstm import FORGET_BIAS, LstmLayer, LstmStack, LstmState
 
 
-def torch_twin(layer: LstmLayer) -> torch.nn.LSTM:
-    """torch's own LSTM with the same weights; it cannot clip and orders its gates i, f, j, o."""
+def torch_lstm(layer: LstmLayer) -> torch.nn.LSTM:
+    """Create torch's LSTM with the same weights; it has no clips and the gate order i, f, j, o."""
     h, d = layer.config.dim, layer.config.projection_dim
     proj_size = d if layer.config.has_projection else 0
     twin = torch.nn.LSTM(d, h, batch_first=False, proj_size=proj_size)
@@ -30,19 +30,19 @@ def torch_twin(layer: LstmLayer) -> torch.nn.LSTM:
 
 
 @pytest.mark.parametrize("dim", [6, 16])
-def test_without_clips_a_layer_is_the_projected_lstm_of_torch(dim: int) -> None:
+def test_layer_without_clips_equals_the_projected_lstm_of_torch(dim: int) -> None:
     torch.manual_seed(0)
     layer = LstmLayer(LstmConfig(dim=dim, projection_dim=6, cell_clip=None, proj_clip=None))
     torch.nn.init.normal_(layer.bias)
     x = torch.randn(9, 4, 6)
-    expected, (r, c) = torch_twin(layer)(x)
+    expected, (r, c) = torch_lstm(layer)(x)
     outputs, cell, hidden = layer(x.reshape(36, 6), [4] * 9, torch.zeros(4, dim), torch.zeros(4, 6))
     assert torch.allclose(outputs.view(9, 4, 6), expected, atol=1e-6)
     assert torch.allclose(cell, c[0], atol=1e-6)
     assert torch.allclose(hidden, r[0], atol=1e-6)
 
 
-def test_clips_bound_what_is_carried() -> None:
+def test_clips_bound_the_state() -> None:
     torch.manual_seed(0)
     config = LstmConfig(dim=16, projection_dim=6, cell_clip=0.3, proj_clip=0.2)
     layer = LstmLayer(config)
@@ -54,7 +54,7 @@ def test_clips_bound_what_is_carried() -> None:
     assert outputs.abs().max().item() == pytest.approx(0.2)
 
 
-def test_the_skip_connection_starts_above_the_first_layer_and_stays_out_of_the_state() -> None:
+def test_skip_connection_starts_above_the_first_layer_and_does_not_enter_the_state() -> None:
     torch.manual_seed(0)
     config = LstmConfig(dim=8, projection_dim=4, n_layers=2)
     stack = LstmStack(config)
@@ -67,7 +67,7 @@ def test_the_skip_connection_starts_above_the_first_layer_and_stays_out_of_the_s
     assert torch.equal(hidden[1, 0], plain[-1])
 
 
-def test_dropout_acts_in_training_only() -> None:
+def test_dropout_applies_only_in_training() -> None:
     stack = LstmStack(LstmConfig(dim=8, projection_dim=4), dropout=0.5)
     x = torch.randn(3, 4)
     zero = LstmState.zeros(stack.config, 1, like=x)

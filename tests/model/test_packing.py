@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from elmokit.model.packing import Packing
 
 
-def test_the_picture_in_the_docstring() -> None:
+def test_example_in_the_docstring() -> None:
     packing = Packing.of([3, 2, 1])
     letters = np.array([list("abc"), list("de "), list("f  ")])
     assert packing.active == [3, 2, 1]
@@ -16,7 +16,7 @@ def test_the_picture_in_the_docstring() -> None:
 
 
 @given(st.lists(st.integers(0, 6), max_size=7))
-def test_packing_holds_each_token_once_and_unpacks_to_where_it_was(lengths: list[int]) -> None:
+def test_packing_contains_each_token_once_and_is_reversible(lengths: list[int]) -> None:
     packing = Packing.of(lengths)
     longest = max(lengths, default=0)
     padded = torch.zeros(len(lengths), longest, 1)
@@ -28,7 +28,7 @@ def test_packing_holds_each_token_once_and_unpacks_to_where_it_was(lengths: list
 
 
 @given(st.lists(st.integers(0, 6), max_size=7))
-def test_reversal_turns_each_sentence_round(lengths: list[int]) -> None:
+def test_reversal_reverses_each_sentence(lengths: list[int]) -> None:
     packing = Packing.of(lengths)
     turned = packing.reversal
     length = packing.lengths[packing.rows]

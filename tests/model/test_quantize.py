@@ -5,7 +5,7 @@ import torch
 from elmokit.model.quantize import dequantize_rows, quantize_rows, quantize_rows_wide
 
 
-def test_each_number_is_within_half_a_step_and_the_largest_is_kept() -> None:
+def test_each_value_is_within_half_a_step_and_the_largest_is_exact() -> None:
     w = torch.randn(7, 33) * torch.logspace(-6, 3, 7).unsqueeze(1)
     q, scale = quantize_rows(w)
     assert q.dtype == torch.int8
@@ -14,14 +14,14 @@ def test_each_number_is_within_half_a_step_and_the_largest_is_kept() -> None:
     assert (error <= 0.5001 * scale.unsqueeze(1)).all()
 
 
-def test_stored_int8_weights_come_back_as_the_same_integers() -> None:
+def test_stored_int8_weights_are_restored_as_the_same_integers() -> None:
     q, scale = quantize_rows(torch.randn(64, 512))
     again, scale_again = quantize_rows(dequantize_rows(q, scale))
     assert torch.equal(q, again)
     torch.testing.assert_close(scale, scale_again)
 
 
-def test_a_row_of_zeros_stays_zero_and_rows_are_independent() -> None:
+def test_row_of_zeros_stays_zero_and_rows_are_independent() -> None:
     w = torch.randn(3, 16)
     w[1] = 0
     q, scale = quantize_rows(w)
@@ -32,7 +32,7 @@ def test_a_row_of_zeros_stays_zero_and_rows_are_independent() -> None:
     assert torch.equal(q[2:], alone)
 
 
-def test_two_halves_hold_sixteen_bits() -> None:
+def test_two_halves_store_sixteen_bits() -> None:
     x = torch.randn(5, 301) * torch.logspace(-4, 2, 5).unsqueeze(1)
     x[2] = 0
     high, low, scale = quantize_rows_wide(x)

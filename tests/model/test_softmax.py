@@ -8,21 +8,21 @@ import torch
 from elmokit.model.softmax import LMHead, Sample, draw_sample, log_uniform
 
 
-def test_the_head_gives_log_probabilities() -> None:
+def test_head_returns_log_probabilities() -> None:
     torch.manual_seed(0)
     head = LMHead(11, 4)
     log_p = head(torch.randn(5, 4))
     assert torch.allclose(log_p.exp().sum(dim=1), torch.ones(5), atol=1e-6)
 
 
-def test_log_uniform_is_a_distribution_that_falls_with_the_rank() -> None:
+def test_log_uniform_is_a_distribution_that_decreases_with_the_rank() -> None:
     p = log_uniform(torch.arange(1000), 1000)
     assert p.sum().item() == pytest.approx(1.0, abs=1e-5)
     assert (p[1:] < p[:-1]).all()
     assert p[0].item() == pytest.approx(math.log(2) / math.log(1001))
 
 
-def test_with_all_other_words_it_is_the_full_softmax() -> None:
+def test_sampling_all_other_words_equals_the_full_softmax() -> None:
     torch.manual_seed(0)
     head = LMHead(30, 6)
     torch.nn.init.normal_(head.bias)
@@ -32,7 +32,7 @@ def test_with_all_other_words_it_is_the_full_softmax() -> None:
     assert (head.sampled_loss(h, targets, sample) - full).abs().max() <= 1e-6
 
 
-def test_drawn_words_are_distinct_and_come_as_often_as_expected() -> None:
+def test_sampled_words_are_distinct_with_the_expected_frequencies() -> None:
     generator = torch.Generator().manual_seed(0)
     n_words, size, rounds = 500, 60, 400
     seen, expected = torch.zeros(n_words), torch.zeros(n_words)
@@ -48,8 +48,9 @@ def test_drawn_words_are_distinct_and_come_as_often_as_expected() -> None:
     assert ((seen - expected).abs() < spread).all()
 
 
-def test_the_corrected_loss_is_near_the_full_one() -> None:
-    # Over many samples, the mean of the sampled gradient's direction is that of the full softmax.
+def test_corrected_loss_is_close_to_the_full_loss() -> None:
+    # Over many samples, the mean gradient of the sampled loss has the direction of the full
+    # softmax.
     torch.manual_seed(0)
     head = LMHead(200, 6)
     h, targets = torch.randn(64, 6), torch.randint(0, 200, (64,))
@@ -64,14 +65,14 @@ def test_the_corrected_loss_is_near_the_full_one() -> None:
     assert cosine > 0.98
 
 
-def test_a_sampled_target_does_not_count_twice() -> None:
+def test_sampled_target_does_not_count_twice() -> None:
     head = LMHead(4, 2)
     h, targets = torch.randn(1, 2), torch.tensor([2])
     sample = Sample(torch.tensor([2]), torch.tensor(math.inf), 4)
     assert head.sampled_loss(h, targets, sample).item() == 0.0
 
 
-def test_the_same_seed_draws_the_same_words() -> None:
+def test_same_seed_samples_the_same_words() -> None:
     a, b = (draw_sample(500, 50, torch.Generator().manual_seed(7)) for _ in range(2))
     assert torch.equal(a.words, b.words)
     assert torch.equal(a.time, b.time)

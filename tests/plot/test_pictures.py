@@ -1,4 +1,4 @@
-"""The four figures: right numbers in them, and what cannot be drawn is an error."""
+"""The four figures: correct values, and errors for input that cannot be plotted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def elmo() -> ElmoModel:
 
 
 def texts(picture: Picture) -> list[str]:
-    """Write a figure, and return all texts in it."""
+    """Write a figure, and return all of its texts."""
     picture.save(io.BytesIO(), "svg")
     found = [text for text in picture.findobj(Text) if text.get_visible() and text.get_text()]
     return [text.get_text() for text in found]
@@ -68,7 +68,7 @@ def test_layer_0_is_one_point_and_the_others_are_not(elmo: ElmoModel, tmp_path: 
     assert sorted(drawn.tolist()) == sorted(found.planes[2].points.tolist())
 
 
-def test_numbers_of_uses_do_not_cover_each_other(elmo: ElmoModel) -> None:
+def test_labels_of_uses_do_not_overlap(elmo: ElmoModel) -> None:
     words = ["now", "then", "later", "today", "soon", "again", "there", "here", "well", "alone"]
     uses = [Use(Marked.read(f"He will [play] {word} .")) for word in words for _ in (1, 2)]
     picture = draw_senses(project_senses(elmo, uses, layer="top", clusters=2))
@@ -78,7 +78,7 @@ def test_numbers_of_uses_do_not_cover_each_other(elmo: ElmoModel) -> None:
     assert not [1 for a, b in itertools.combinations(digits, 2) if a.overlaps(b)]
 
 
-def test_every_layer_is_drawn_unless_told(elmo: ElmoModel) -> None:
+def test_all_layers_are_plotted_by_default(elmo: ElmoModel) -> None:
     uses = [Use(Marked.read(line.partition("\t")[0])) for line in USES.splitlines()]
     assert (
         project_senses(elmo, uses).to_dict()
@@ -91,7 +91,7 @@ def test_every_layer_is_drawn_unless_told(elmo: ElmoModel) -> None:
     ]
 
 
-def test_distances_on_the_plane_of_three_points_are_those_of_the_vectors(elmo: ElmoModel) -> None:
+def test_distances_of_three_points_are_preserved(elmo: ElmoModel) -> None:
     uses = [Use(Marked.read(line.partition("\t")[0])) for line in USES.splitlines()]
     found = project_senses(elmo, uses, layer="top")
     (plane,) = found.planes
@@ -104,7 +104,7 @@ def test_distances_on_the_plane_of_three_points_are_those_of_the_vectors(elmo: E
     assert all(group.startswith("cluster ") for group in found.groups)
 
 
-def test_many_uses_come_from_an_index_without_a_model(elmo: ElmoModel, tmp_path: Path) -> None:
+def test_many_uses_from_an_index_without_a_model(elmo: ElmoModel, tmp_path: Path) -> None:
     words = ["Play", "play"]
     lines = [f"the {'old ' * (i % 7)}{words[i % 2]} {i} was on .\n" for i in range(40)]
     (tmp_path / "text.txt").write_text("".join(lines))
@@ -124,7 +124,7 @@ def test_many_uses_come_from_an_index_without_a_model(elmo: ElmoModel, tmp_path:
         senses_in(index, "xyz")
 
 
-def test_bad_uses_are_named(elmo: ElmoModel, tmp_path: Path) -> None:
+def test_invalid_uses_are_identified(elmo: ElmoModel, tmp_path: Path) -> None:
     path = tmp_path / "uses.txt"
     path.write_text("a [b] c\nno word\n")
     with pytest.raises(DataError, match=r"uses\.txt, line 2: Expected one bracketed word"):
@@ -139,7 +139,7 @@ def test_bad_uses_are_named(elmo: ElmoModel, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------- similarity
 
 
-def test_cells_are_the_cosines(elmo: ElmoModel) -> None:
+def test_cells_are_cosines(elmo: ElmoModel) -> None:
     found = compute_similarity(elmo, "I read it .", ["You", "read"])
     a, b = elmo.embed("I read it ."), elmo.embed([["You", "read"]])[0]
     for j, cosines in enumerate(found.cosines.values()):
@@ -156,12 +156,12 @@ def test_cells_are_the_cosines(elmo: ElmoModel) -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 60)])
-def test_any_size_can_be_drawn(elmo: ElmoModel, rows: int, columns: int) -> None:
+def test_any_number_of_tokens_can_be_plotted(elmo: ElmoModel, rows: int, columns: int) -> None:
     found = compute_similarity(elmo, ["extraordinarily-long"] * rows, ["b"] * columns)
     assert texts(draw_similarity(found)).count("b") >= 3 * columns
 
 
-def test_sentences_that_cannot_be_drawn_are_said(elmo: ElmoModel) -> None:
+def test_sentences_that_cannot_be_plotted_are_reported(elmo: ElmoModel) -> None:
     for sentence in ("", "a " * 61):
         with pytest.raises(DataError, match="1 to 60"):
             compute_similarity(elmo, sentence)
@@ -186,7 +186,7 @@ def task_folder(path: Path, task: str, mixes: Any) -> Path:
     return path
 
 
-def test_layer_weights_stand_where_the_task_uses_them(tmp_path: Path) -> None:
+def test_layer_weights_are_shown_at_the_input_or_output_of_the_task(tmp_path: Path) -> None:
     both = {
         "input": {"s": [0.25, 0.7, 0.05], "gamma": 1.5},
         "output": {"s": [0.1, 0.2, 0.7], "gamma": 0.5},
@@ -198,14 +198,14 @@ def test_layer_weights_stand_where_the_task_uses_them(tmp_path: Path) -> None:
     learned = read_mixes(folders)
     told = texts(draw_layers(learned))
     assert told.count("0.700") == 3
-    assert told.count("none") == 1  # ner has nothing at the output
+    assert told.count("none") == 1  # ner has no mix at the output
     assert {"ner\ngamma 1.50", "snli\ngamma 0.50"} <= set(told)
     assert list(learned) == ["ner", "snli"]
     again = read_mixes([folders[0], task_folder(tmp_path / "c", "ner", both)])
     assert list(again) == ["ner (a)", "ner (c)"]
 
 
-def test_folders_without_weights_are_said(tmp_path: Path) -> None:
+def test_directories_without_weights_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         read_mixes([tmp_path])
     with pytest.raises(ConfigError, match="does not use ELMo"):
@@ -214,7 +214,7 @@ def test_folders_without_weights_are_said(tmp_path: Path) -> None:
         read_mixes([task_folder(tmp_path / "b", "ner", {"input": {"s": 3}})])
 
 
-# --------------------------------------------------------------------------------------- surprise
+# ---------------------------------------------------------------------------------------- surprisal
 
 
 def a_score(n: int = 3) -> SentenceScore:
@@ -229,7 +229,7 @@ def a_score(n: int = 3) -> SentenceScore:
     )
 
 
-def test_bars_are_bits_and_stay_inside_the_axes() -> None:
+def test_bars_show_bits_and_stay_inside_the_axes() -> None:
     picture = draw_surprise([a_score()])
     assert "purrs*" in texts(picture)
     heights = [[bar.get_height() for bar in axes.patches] for axes in picture.axes]
@@ -239,7 +239,7 @@ def test_bars_are_bits_and_stay_inside_the_axes() -> None:
         assert max(axes.get_ylim()) >= 8
 
 
-def test_long_sentences_are_broken_and_too_long_ones_refused() -> None:
+def test_long_sentences_are_wrapped_and_too_long_ones_rejected() -> None:
     picture = draw_surprise([a_score(60)])
     assert len(picture.axes) > 2
     assert sum(len(axes.patches) for axes in picture.axes) == 2 * 61
@@ -252,7 +252,7 @@ def test_long_sentences_are_broken_and_too_long_ones_refused() -> None:
 EVIL = "</text><script>alert('x')</script>\" & $a_b$ \x00\x1b\ud800\uffff"
 
 
-def test_the_suffix_chooses_the_format_whatever_the_tokens_are(tmp_path: Path) -> None:
+def test_suffix_selects_the_format_for_any_tokens(tmp_path: Path) -> None:
     score = a_score()
     picture = draw_surprise([replace(score, tokens=("cost", "$5_a$", EVIL))])
     write_picture(picture, tmp_path / "a.svg")
@@ -269,7 +269,7 @@ def test_the_suffix_chooses_the_format_whatever_the_tokens_are(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("package", ["matplotlib", pytest.param("sklearn", marks=pytest.mark.slow)])
-def test_a_missing_package_is_named_before_the_model_is_loaded(package: str) -> None:
+def test_missing_package_is_reported_before_the_model_is_loaded(package: str) -> None:
     code = (
         f"import sys; sys.modules['{package}'] = None\n"
         "sys.argv = ['elmo', 'plot', 'senses', 'no-file', '-o', 'a.svg']\n"
@@ -280,7 +280,7 @@ def test_a_missing_package_is_named_before_the_model_is_loaded(package: str) -> 
     assert "elmokit[plot]" in done.stderr
 
 
-# ---------------------------------------------------------------------------------- the commands
+# ----------------------------------------------------------------------------------------- commands
 
 
 def command(
@@ -296,7 +296,7 @@ def command(
     return call
 
 
-def test_the_commands_write_pictures_and_tell_their_numbers(
+def test_commands_write_plots_and_print_their_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     elmo = command(monkeypatch, capsys)

@@ -1,4 +1,4 @@
-"""Planes and clusters of points that are known to lie in groups."""
+"""Projections and clusterings of points in known groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elmokit.plot import plane
 
 
 def groups(*sizes: int, spread: float = 0.1, seed: int = 0) -> tuple[FloatArray, np.ndarray]:
-    """Points around some centers, and which center each is of."""
+    """Return points around several centers, and the center of each."""
     draw = np.random.default_rng(seed)
     centers = np.linalg.qr(draw.normal(size=(40, 40)))[0][: len(sizes)]
     labels = np.repeat(np.arange(len(sizes)), sizes)
@@ -18,7 +18,7 @@ def groups(*sizes: int, spread: float = 0.1, seed: int = 0) -> tuple[FloatArray,
     return points.astype(np.float32), labels
 
 
-def test_a_plane_shows_the_most_of_the_variance() -> None:
+def test_projection_maximizes_the_variance() -> None:
     points, _ = groups(20, 20, 20)
     coordinates, shares = plane.principal_plane(points)
     assert coordinates.shape == (60, 2)
@@ -31,14 +31,14 @@ def test_a_plane_shows_the_most_of_the_variance() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_points_that_are_the_same_are_at_the_origin(n: int) -> None:
+def test_identical_points_are_at_the_origin(n: int) -> None:
     coordinates, shares = plane.principal_plane(np.ones((n, 3), np.float32))
     assert (coordinates == 0).all()
     assert shares == (0.0, 0.0)
     assert plane.cluster(np.ones((n, 3), np.float32)).tolist() == [0] * n
 
 
-def test_a_plane_is_turned_towards_another() -> None:
+def test_projection_is_aligned_with_another() -> None:
     reference, _ = plane.principal_plane(groups(10, 10)[0])
     angle = 2.0
     turn = np.array([[np.cos(angle), np.sin(angle)], [np.sin(angle), -np.cos(angle)]])
@@ -60,7 +60,7 @@ def test_noise_is_one_cluster() -> None:
     assert plane.silhouette(noise, np.zeros(50, dtype=np.int64)) is None
 
 
-def test_silhouette_of_a_small_case_by_hand() -> None:
+def test_silhouette_of_a_small_example() -> None:
     points = np.array([[1, 0], [1, 0], [0, 1], [0, -1]], dtype=np.float32)
     labels = np.array([0, 0, 1, 1])
     # The first two: 0 inside, 1 outside. The others: 2 inside, 1 outside.

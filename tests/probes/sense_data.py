@@ -1,4 +1,4 @@
-"""A tiny WordNet, SemCor, evaluation set and treebank, written to a folder."""
+"""Write a tiny WordNet, SemCor, evaluation set and treebank to a directory."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def write_set(folder: Path, name: str = "tiny", xml: str = XML, gold: str = GOLD
 
 
 def write_treebank(folder: Path) -> Path:
-    """A treebank of one sentence, in Universal Dependencies' three files."""
+    """Write a treebank of one sentence in the three files of Universal Dependencies."""
     folder.mkdir(exist_ok=True)
     words = [("the", "DET", "DT"), ("cat", "NOUN", "NN"), ("sat", "VERB", "VBD")]
     rows = [f"{i}\t{w}\t_\t{u}\t{x}\t_\t0\troot\t_\t_" for i, (w, u, x) in enumerate(words, 1)]

@@ -1,4 +1,4 @@
-"""Treebanks in CoNLL-U: which lines are words, and what is said of lines that are wrong."""
+"""CoNLL-U treebanks: which lines are words, and errors for invalid lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD = "\n".join(
 )
 
 
-def test_words_are_the_syntactic_ones(tmp_path: Path) -> None:
+def test_syntactic_words_are_read(tmp_path: Path) -> None:
     path = tmp_path / "x.conllu"
     path.write_text(GOOD)
     assert read_conllu(path, "upos") == [
@@ -52,7 +52,7 @@ def test_words_are_the_syntactic_ones(tmp_path: Path) -> None:
         (row("1", "a", "X", "_"), "no XPOS tags: column 5 is empty ('_'). Use tags=\"upos\""),
     ],
 )
-def test_bad_lines_are_named(tmp_path: Path, text: str, told: str) -> None:
+def test_invalid_lines_are_identified(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "x.conllu"
     path.write_text(text)
     with pytest.raises(DataError) as raised:
@@ -60,7 +60,7 @@ def test_bad_lines_are_named(tmp_path: Path, text: str, told: str) -> None:
     assert told in str(raised.value)
 
 
-def test_the_files_of_a_treebank_are_found_by_name(tmp_path: Path) -> None:
+def test_files_of_a_treebank_are_found_by_name(tmp_path: Path) -> None:
     for split in ("train", "dev", "test"):
         (tmp_path / f"en_x-ud-{split}.conllu").write_text(row("1", split))
     treebank = read_treebank(tmp_path, "upos")

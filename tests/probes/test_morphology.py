@@ -1,4 +1,4 @@
-"""Kin in layer 0: the list, ranks and random pairs against plain numpy."""
+"""Morphologically related words in layer 0: the list, ranks and random pairs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def elmo() -> elmokit.ElmoModel:
     return elmokit.load(TINY_MODEL, device="cpu")
 
 
-def test_the_bundled_list_is_large_and_clean() -> None:
+def test_bundled_list_is_large_and_valid() -> None:
     pairs = bundled_pairs()
     kinds = Counter(pair.kind for pair in pairs)
     assert len(pairs) >= 240
@@ -48,14 +48,14 @@ def test_the_bundled_list_is_large_and_clean() -> None:
     assert not any(" " in word for pair in pairs for word in pair[:2])
 
 
-def test_layer_0_is_that_of_a_sentence(elmo: elmokit.ElmoModel) -> None:
+def test_layer_0_equals_that_of_a_sentence(elmo: elmokit.ElmoModel) -> None:
     vectors = layer_0(elmo, ["walk", "wugs"])
     inside = elmo.embed([["the", "wugs", "walk"]])[0].layers[0]
     cosine = inside[1] @ inside[2] / np.linalg.norm(inside[1]) / np.linalg.norm(inside[2])
     assert float(vectors[0] @ vectors[1]) == pytest.approx(cosine, abs=1e-6)
 
 
-def test_ranks_are_those_of_sorting_all(elmo: elmokit.ElmoModel) -> None:
+def test_ranks_equal_a_full_sort(elmo: elmokit.ElmoModel) -> None:
     report = measure_morphology(elmo, PAIRS, WORDS)
     for pair, rank in zip(PAIRS, report.ranks, strict=True):
         rivals = [w for w in WORDS if w.lower() not in (pair.word, pair.related)]
@@ -68,22 +68,22 @@ def test_ranks_are_those_of_sorting_all(elmo: elmokit.ElmoModel) -> None:
     assert figure.in_ten == 1.0
 
 
-def test_random_pairs_are_of_the_same_kind_and_seeded(elmo: elmokit.ElmoModel) -> None:
+def test_random_pairs_are_of_the_same_relation_and_seeded(elmo: elmokit.ElmoModel) -> None:
     report = measure_morphology(elmo, PAIRS, WORDS)
     v = dict(zip(names := ["walk", "sang", "sing", "walked"], layer_0(elmo, names), strict=True))
-    # With two pairs in a kind, the random pairs are the two crosswise ones.
+    # With two pairs per relation, the random pairs are the two cross pairs.
     crosswise = (float(v["walk"] @ v["sang"]) + float(v["sing"] @ v["walked"])) / 2
     assert report.layer_0["inflected"].random_cosine == pytest.approx(crosswise, abs=1e-6)
     assert measure_morphology(elmo, PAIRS, WORDS) == report
 
 
-def test_a_kind_of_one_pair_has_no_random_pairs(elmo: elmokit.ElmoModel) -> None:
+def test_relation_with_one_pair_has_no_random_pairs(elmo: elmokit.ElmoModel) -> None:
     figure = measure_morphology(elmo, PAIRS[:1], WORDS).layer_0["inflected"]
     assert np.isnan(figure.auc)
     assert figure.pairs == 1
 
 
-def test_static_vectors_answer_for_the_pairs_they_know(elmo: elmokit.ElmoModel) -> None:
+def test_static_vectors_are_evaluated_on_the_pairs_they_contain(elmo: elmokit.ElmoModel) -> None:
     words = ["walk", "walked", "sing", "sang", "the", "table"]
     vectors = np.eye(6, dtype=np.float32)
     vectors[1] = vectors[0]
@@ -97,7 +97,7 @@ def test_static_vectors_answer_for_the_pairs_they_know(elmo: elmokit.ElmoModel) 
     assert "static" in str(report)
 
 
-def test_the_vocabulary_has_each_word_in_one_case(elmo: elmokit.ElmoModel, tmp_path: Path) -> None:
+def test_vocabulary_contains_each_word_in_one_case(elmo: elmokit.ElmoModel, tmp_path: Path) -> None:
     (tmp_path / "w.txt").write_text("the 9\nThe 8\n\nwalk\ncat\n")
     assert read_words(tmp_path / "w.txt", 2) == ["the", "walk"]
     table = StaticVectors("toy", ["the", ",", "THE", "12", "cat"], np.eye(5, dtype=np.float32))
@@ -109,7 +109,7 @@ def test_the_vocabulary_has_each_word_in_one_case(elmo: elmokit.ElmoModel, tmp_p
         read_words(tmp_path / "w.txt")
 
 
-def test_own_lists_are_read(tmp_path: Path) -> None:
+def test_custom_lists_are_read(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("# mine\n\nwalk\twalks\nbig\tbigger\tdegree\n")
     pairs = read_pairs(tmp_path / "p.tsv")
     assert pairs == [WordPair("walk", "walks", "related"), WordPair("big", "bigger", "degree")]
@@ -124,7 +124,9 @@ def test_own_lists_are_read(tmp_path: Path) -> None:
         ("# nothing\n", "contains no pairs"),
     ],
 )
-def test_a_bad_list_names_file_and_line(tmp_path: Path, text: str, told: str) -> None:
+def test_error_for_an_invalid_list_names_file_and_line(
+    tmp_path: Path, text: str, told: str
+) -> None:
     (tmp_path / "p.tsv").write_text(text)
     with pytest.raises(DataError) as raised:
         read_pairs(tmp_path / "p.tsv")

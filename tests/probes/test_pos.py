@@ -1,4 +1,4 @@
-"""Linear probes: what can be separated is, what is random is not; the words alone as a measure."""
+"""Linear probes: they learn separable data but not noise; baselines without context."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def elmo() -> elmokit.ElmoModel:
 
 
 def examples(n: int, seed: int, *, random: bool = False) -> Examples:
-    """Three classes by a linear rule on ten numbers of very different size."""
+    """Generate three classes by a linear rule on ten features of very different scales."""
     draw = np.random.default_rng(seed)
     x = draw.normal(size=(n, 10))
     rule = np.random.default_rng(99).normal(size=(10, 3))
@@ -49,7 +49,7 @@ def examples(n: int, seed: int, *, random: bool = False) -> Examples:
 SETTINGS = ProbeSettings(learning_rate=0.02, batch=64, max_epochs=20)
 
 
-def test_a_probe_separates_what_a_plane_separates() -> None:
+def test_probe_learns_linearly_separable_classes() -> None:
     train, dev, test = examples(3000, 0), examples(500, 1), examples(500, 2)
     probe = train_probe(train, dev, 3, settings=SETTINGS)
     right = (probe.predict(test) == test.labels).mean()
@@ -57,13 +57,13 @@ def test_a_probe_separates_what_a_plane_separates() -> None:
     assert probe.dev_accuracy > 0.95
 
 
-def test_a_probe_does_not_separate_noise() -> None:
+def test_probe_does_not_learn_noise() -> None:
     train, dev, test = (examples(1500, seed, random=True) for seed in range(3))
     probe = train_probe(train, dev, 3, settings=SETTINGS)
     assert 0.26 < (probe.predict(test) == test.labels).mean() < 0.41
 
 
-def test_a_probe_depends_on_its_seed_only() -> None:
+def test_probe_depends_only_on_its_seed() -> None:
     train, dev = examples(400, 0), examples(100, 1)
     settings = ProbeSettings(batch=32, max_epochs=3)
     one, two, three = (
@@ -73,13 +73,13 @@ def test_a_probe_depends_on_its_seed_only() -> None:
     assert not one.weight.equal(three.weight)
 
 
-def test_a_probe_stops_when_it_no_longer_gets_better() -> None:
+def test_probe_stops_when_it_no_longer_improves() -> None:
     train, dev = examples(300, 0, random=True), examples(100, 1, random=True)
     settings = ProbeSettings(batch=32, max_epochs=1000, halvings=2)
     assert train_probe(train, dev, 3, settings=settings).epochs < 100
 
 
-def test_the_penalty_makes_weights_smaller() -> None:
+def test_penalty_reduces_the_weights() -> None:
     train, dev = examples(400, 0), examples(100, 1)
     small, large = (
         train_probe(train, dev, 3, settings=ProbeSettings(l2=l2, batch=16)).weight.norm()
@@ -88,10 +88,10 @@ def test_the_penalty_makes_weights_smaller() -> None:
     assert large < small / 2
 
 
-# ------------------------------------------------------------------------------------- the layers
+# ------------------------------------------------------------------------------------------- layers
 
 
-def test_a_table_of_layers_gives_the_vectors_of_a_choice(
+def test_layer_table_equals_the_vectors_of_a_choice(
     tmp_path: Path, elmo: elmokit.ElmoModel
 ) -> None:
     layers = LayerCache(tmp_path).table(elmo, SENTENCES)
@@ -106,7 +106,7 @@ def test_a_table_of_layers_gives_the_vectors_of_a_choice(
         np.testing.assert_allclose(table[rows], wanted[rows], rtol=2e-3, atol=2e-3)
 
 
-def test_a_second_run_reads_the_layers_from_the_cache(
+def test_second_run_reads_the_layers_from_the_cache(
     tmp_path: Path, elmo: elmokit.ElmoModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = LayerCache(tmp_path).table(elmo, SENTENCES)
@@ -115,7 +115,7 @@ def test_a_second_run_reads_the_layers_from_the_cache(
     assert np.array_equal(first, again)
 
 
-# -------------------------------------------------------------------------------------- the words
+# -------------------------------------------------------------------------------------------- words
 
 
 def tagged(text: str) -> TaggedSentence:
@@ -134,40 +134,43 @@ BANK = Treebank(
 )
 
 
-def test_words_know_their_class_and_sentence() -> None:
+def test_words_have_their_class_and_sentence() -> None:
     words = collect_words(BANK)
     assert words.tags == ["D", "N", "V"]
     assert words.rows[2].tolist() == [11, 12, 13, 15, 16, 17]
     test = words.rows[2]
-    assert words.labels[test].tolist() == [0, 2, 1, 3, 1, 0]  # Q is not in the training data
+    # Q does not occur in the training data.
+    assert words.labels[test].tolist() == [0, 2, 1, 3, 1, 0]
     assert words.clusters[test].tolist() == [4, 4, 4, 5, 5, 5]
     assert words.unseen.tolist() == [True, False, True, False, False, False]
     assert (words.labels < 0).sum() == 2
 
 
-def test_the_most_frequent_tag_goes_by_the_word() -> None:
+def test_most_frequent_tag_baseline_depends_on_the_word() -> None:
     # "The" by its lower case; "zebra" as the most frequent tag: N and V are even, N comes first.
     assert most_frequent_tag(collect_words(BANK)).tolist() == [0, 2, 1, 1, 1, 0]
 
 
-def test_words_without_a_static_vector_are_zero_and_known() -> None:
+def test_words_without_a_static_vector_are_zero_and_counted() -> None:
     table = StaticVectors("toy", ["the", "cat"], np.eye(2, dtype=np.float32))
     vectors, known = table.table(["The", "dog", "cat"])
     assert vectors.tolist() == [[1, 0], [0, 0], [0, 1]]
     assert known.tolist() == [True, False, True]
 
 
-def test_parts_without_tags_are_refused() -> None:
+def test_data_without_tags_is_rejected() -> None:
     with pytest.raises(DataError, match="1 distinct tags"):
         collect_words(BANK._replace(train=[tagged("a/X")]))
     with pytest.raises(DataError):
         collect_words(BANK._replace(test=[tagged("a/")]))
 
 
-# ---------------------------------------------------------------------------------------- all of it
+# ------------------------------------------------------------------------------------ complete runs
 
 
-def test_layers_learn_tags_that_go_by_the_word(tmp_path: Path, elmo: elmokit.ElmoModel) -> None:
+def test_layers_predict_tags_that_depend_on_the_word(
+    tmp_path: Path, elmo: elmokit.ElmoModel
+) -> None:
     draw = np.random.default_rng(0)
     pairs = ["the/D", "a/D", "cat/N", "dogs/N", "runs/V", "sat/V"]
 

@@ -25,7 +25,7 @@ from tests.probes.sense_data import GOLD, XML, token, write_index, write_semcor,
 # ----------------------------------------------------------------------------------------- senses
 
 
-def test_a_satellite_is_an_adjective() -> None:
+def test_adjective_satellite_is_an_adjective() -> None:
     assert (
         parse_sense_key("old%5:00:00:past:00")
         == parse_sense_key("Old%3:00:01::")
@@ -33,7 +33,7 @@ def test_a_satellite_is_an_adjective() -> None:
     )
 
 
-def test_forms_of_several_words_are_split() -> None:
+def test_multiword_forms_are_split() -> None:
     assert split_form("took place") == split_form("took_place") == ["took", "place"]
     assert split_form("_") == ["_"]
     assert split_form("over-all") == ["over-all"]
@@ -43,15 +43,15 @@ def test_forms_of_several_words_are_split() -> None:
 # ----------------------------------------------------------------------------------------- SemCor
 
 
-def test_semcor_gives_words_and_stretches(tmp_path: Path) -> None:
+def test_semcor_gives_words_and_spans(tmp_path: Path) -> None:
     sentences = read_semcor(write_semcor(tmp_path))
     assert len(sentences) == 6
     assert sentences[3].words == ("A", "bank", "took", "place")
     assert sentences[3].spans == (
-        SenseSpan(1, 2, ("bank%1:14:00::", "bank%1:17:01::")),  # the alternative had no lemma
+        SenseSpan(1, 2, ("bank%1:14:00::", "bank%1:17:01::")),  # the alternative has no lemma
         SenseSpan(2, 4, ("take_place%2:30:00::",)),
     )
-    assert sentences[4].spans[0].keys == ("old%5:00:00:past:00",)  # its mark is gone
+    assert sentences[4].spans[0].keys == ("old%5:00:00:past:00",)  # its mark was removed
     assert sentences[5].spans == ()
 
 
@@ -68,7 +68,7 @@ def test_semcor_gives_words_and_stretches(tmp_path: Path) -> None:
         ('{"tokens": [["a", "", "", "a%1:04:00::;b"]]}', "invalid sense 'a%1:04:00::;b'"),
     ],
 )
-def test_bad_lines_of_semcor_are_named(tmp_path: Path, line: str, told: str) -> None:
+def test_invalid_lines_of_semcor_are_identified(tmp_path: Path, line: str, told: str) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(json.dumps({"tokens": [token("a", "a%1:04:00::")]}) + "\n" + line + "\n")
     with pytest.raises(DataError) as raised:
@@ -76,7 +76,7 @@ def test_bad_lines_of_semcor_are_named(tmp_path: Path, line: str, told: str) -> 
     assert told in str(raised.value)
 
 
-def test_semcor_without_senses_is_refused(tmp_path: Path) -> None:
+def test_semcor_without_senses_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         read_semcor(write_semcor(tmp_path, [[token("a")]]))
 
@@ -84,7 +84,7 @@ def test_semcor_without_senses_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------- WordNet
 
 
-def test_the_index_gives_senses_in_their_order(tmp_path: Path) -> None:
+def test_index_lists_senses_in_order(tmp_path: Path) -> None:
     wordnet = read_wordnet(write_index(tmp_path))
     assert wordnet[Entry("bank", "1")] == (
         "bank%1:17:01::",
@@ -98,7 +98,7 @@ def test_the_index_gives_senses_in_their_order(tmp_path: Path) -> None:
     assert read_wordnet(tmp_path / "index.sense") == wordnet
 
 
-def test_a_wordnet_that_is_not_there_says_what_to_install(
+def test_missing_wordnet_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wordnet_module, "DIRECTORIES", (str(tmp_path),))
@@ -115,7 +115,7 @@ def test_a_wordnet_that_is_not_there_says_what_to_install(
     assert Entry("zebra", "1") not in read_wordnet()
 
 
-def test_another_file_is_no_index(tmp_path: Path) -> None:
+def test_other_files_are_not_an_index(tmp_path: Path) -> None:
     (tmp_path / "index.sense").write_text("a%1:04:00:: 1 1 0\nbank n 10 6\n")
     with pytest.raises(DataError, match=r"index\.sense, line 2: found 'bank n 10 6'"):
         read_wordnet(tmp_path)
@@ -127,7 +127,7 @@ def test_another_file_is_no_index(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------- evaluation sets
 
 
-def test_sets_are_read_with_their_gold(tmp_path: Path) -> None:
+def test_sets_are_read_with_their_gold_senses(tmp_path: Path) -> None:
     [found] = read_sets(write_set(tmp_path))
     assert found.name == "tiny"
     assert found.sentences == [("The", "bank", "took", "place", "&"), ("zebras", "old", "quux")]
@@ -139,7 +139,7 @@ def test_sets_are_read_with_their_gold(tmp_path: Path) -> None:
     assert read_sets(tmp_path / "tiny") == read_sets(tmp_path / "tiny" / "tiny.data.xml") == [found]
 
 
-def test_several_sets_come_in_the_usual_order_and_make_all(tmp_path: Path) -> None:
+def test_several_sets_are_sorted_and_merged_to_all(tmp_path: Path) -> None:
     for name in ("semeval2007", "mine", "senseval2"):
         write_set(tmp_path, name)
     sets = read_sets(tmp_path)
@@ -150,7 +150,7 @@ def test_several_sets_come_in_the_usual_order_and_make_all(tmp_path: Path) -> No
     ]
     assert sets[-1].instances[5].sentence == 2
     assert len(sets[-1].sentences) == 6
-    write_set(tmp_path, "ALL")  # one that is there is taken as it is
+    write_set(tmp_path, "ALL")  # an existing merged set is used
     assert len(read_sets(tmp_path)[-1].sentences) == 2
 
 
@@ -170,7 +170,7 @@ def test_several_sets_come_in_the_usual_order_and_make_all(tmp_path: Path) -> No
         ("<corpus></corpus>", "", "contains no <instance>"),
     ],
 )  # fmt: skip
-def test_bad_sets_are_named(tmp_path: Path, xml: str, gold: str, told: str) -> None:
+def test_invalid_sets_are_identified(tmp_path: Path, xml: str, gold: str, told: str) -> None:
     write_set(tmp_path, xml=xml, gold=gold)
     with pytest.raises(DataError) as raised:
         read_sets(tmp_path)
@@ -189,15 +189,15 @@ def test_missing_sets_are_named(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------- scoring
 
 
-def as_the_scorer(system: dict[str, str], gold: dict[str, set[str]]) -> float:
-    """What Scorer.java does, step by step, for one answer per instance."""
+def reference_scorer(system: dict[str, str], gold: dict[str, set[str]]) -> float:
+    """Do what Scorer.java does, step by step, for one answer per instance."""
     ok = sum(answer in gold[key] for key, answer in system.items())
     precision, recall = ok / len(system), ok / len(gold)
     total = precision + recall
     return 2 * precision * recall / total if total else 0.0
 
 
-def test_scores_are_those_of_the_scorer() -> None:
+def test_scores_equal_the_reference_scorer() -> None:
     draw = random.Random(0)
     keys = list("abcd")
     for _ in range(50):
@@ -205,9 +205,9 @@ def test_scores_are_those_of_the_scorer() -> None:
         system = {f"i{n}": draw.choice(keys) for n in range(12) if n == 0 or draw.random() < 0.8}
         correct = [system.get(name) in gold[name] for name in gold]
         answered = [name in system for name in gold]
-        assert f1_score(correct, answered) == pytest.approx(as_the_scorer(system, gold))
+        assert f1_score(correct, answered) == pytest.approx(reference_scorer(system, gold))
 
 
-def test_silence_costs_recall_only() -> None:
+def test_missing_answers_reduce_only_recall() -> None:
     assert f1_score([True, False, False], [True, True, False]) == pytest.approx(2 / 5)
     assert f1_score([False] * 3, [False] * 3) == 0

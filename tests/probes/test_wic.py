@@ -1,4 +1,4 @@
-"""Word in context: reading, alignment, the two halves, figures."""
+"""Word in context: reading, token alignment, the two halves, accuracy."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def write(folder: Path, items: list[Any], gold: list[Any] | None = None) -> Path
         (4, 9, (1, 3)),
         (0, 2, (0, 1)),  # part of a token
         (5, 8, (1, 3)),  # parts of two tokens
-        (3, 6, (1, 2)),  # with the space before it
+        (3, 6, (1, 2)),  # with the preceding space
         (3, 4, None),  # a space
         (10, 12, None),
         (5, 5, None),
         (7, 5, None),
     ],
 )
-def test_characters_find_their_tokens(start: int, end: int, expected: Any) -> None:
+def test_characters_are_aligned_to_tokens(start: int, end: int, expected: Any) -> None:
     target = find_target("can don't.", start, end)  # can, do, n't, .
     assert (target and (target.first, target.last)) == expected
 
@@ -78,14 +78,16 @@ def test_pairs_are_read_with_their_answers(tmp_path: Path) -> None:
         ([], [{"id": "t.9", "tag": "T"}], "contains no pairs"),
     ],
 )
-def test_bad_pairs_are_named(tmp_path: Path, items: list[Any], gold: Any, told: str) -> None:
+def test_invalid_pairs_are_identified(
+    tmp_path: Path, items: list[Any], gold: Any, told: str
+) -> None:
     data = write(tmp_path, items, gold)
     with pytest.raises(DataError) as raised:
         read_wic(data)
     assert told in str(raised.value)
 
 
-def test_broken_json_names_its_line(tmp_path: Path) -> None:
+def test_invalid_json_error_states_the_line(tmp_path: Path) -> None:
     data = write(tmp_path, [item(0)])
     data.write_text(data.read_text()[:-20])
     with pytest.raises(DataError, match=r"x\.data: Invalid JSON: .* at line \d+"):
@@ -100,7 +102,7 @@ def test_broken_json_names_its_line(tmp_path: Path) -> None:
         read_wic(data)
 
 
-# ---------------------------------------------------------------------------------------- measuring
+# ------------------------------------------------------------------------------------------ scoring
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +110,7 @@ def elmo() -> elmokit.ElmoModel:
     return elmokit.load(TINY_MODEL, device="cpu")
 
 
-def test_the_scores_are_the_cosines_of_the_two_tokens(
+def test_scores_equal_the_cosines_of_the_two_tokens(
     tmp_path: Path, elmo: elmokit.ElmoModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = read_wic(write(tmp_path, [item(n) for n in range(7)]))
@@ -130,7 +132,7 @@ def test_the_scores_are_the_cosines_of_the_two_tokens(
         assert seen["average"][n] == pytest.approx(expected, abs=2e-6)
 
 
-def test_what_cannot_be_aligned_is_counted_and_left_out(
+def test_pairs_that_cannot_be_aligned_are_counted_and_skipped(
     tmp_path: Path, elmo: elmokit.ElmoModel
 ) -> None:
     items = [item(0), item(1, start1="900", end1="904"), item(2), item(3, start2="5", end2="5")]
@@ -141,13 +143,13 @@ def test_what_cannot_be_aligned_is_counted_and_left_out(
     assert report.results[0].overall.n == 3
 
 
-def test_nothing_aligned_is_an_error(tmp_path: Path, elmo: elmokit.ElmoModel) -> None:
+def test_no_aligned_pairs_is_an_error(tmp_path: Path, elmo: elmokit.ElmoModel) -> None:
     pairs = read_wic(write(tmp_path, [item(0, start1="900", end1="904")]))
     with pytest.raises(DataError):
         measure_wic(elmo, pairs)
 
 
-def test_words_alone_cannot_tell_uses_of_one_form_apart(
+def test_context_free_baselines_cannot_distinguish_uses_of_one_form(
     tmp_path: Path, elmo: elmokit.ElmoModel
 ) -> None:
     table = StaticVectors("toy", ["play", "a", "they"], np.eye(3, dtype=np.float32))
@@ -160,7 +162,7 @@ def test_words_alone_cannot_tell_uses_of_one_form_apart(
     assert "NaN" not in json.dumps(json_values(report))
 
 
-def test_a_word_without_a_static_vector_is_judged_by_its_form(
+def test_words_without_a_static_vector_are_compared_by_form(
     tmp_path: Path, elmo: elmokit.ElmoModel
 ) -> None:
     table = StaticVectors("toy", ["a"], np.eye(1, dtype=np.float32))
@@ -182,12 +184,12 @@ def make_pairs(n: int) -> list[WicPair]:
     ]
 
 
-def test_the_halves_never_move_and_hold_whole_lemmas() -> None:
+def test_halves_are_stable_and_contain_whole_lemmas() -> None:
     assert [assign_half(w) for w in ("play", "bass", "Play", "spring", "right")] == [1, 0, 1, 0, 1]
     assert 0.4 < np.mean([assign_half(f"w{i}") for i in range(1000)]) < 0.6
 
 
-def test_a_perfect_score_is_right_everywhere() -> None:
+def test_perfect_scores_give_perfect_accuracy() -> None:
     pairs = make_pairs(60)
     scores = np.array([0.9 if pair.same else 0.1 for pair in pairs])
     result = evaluate("x", scores, pairs)
@@ -196,11 +198,11 @@ def test_a_perfect_score_is_right_everywhere() -> None:
     assert {pos: figure.n for pos, figure in result.by_pos.items()} == {"N": 30, "V": 30}
 
 
-def test_the_threshold_of_a_half_is_used_on_the_other() -> None:
+def test_threshold_of_one_half_is_used_on_the_other() -> None:
     pairs = make_pairs(200)
     half = np.array([assign_half(pair.lemma) for pair in pairs])
     same = np.array([pair.same for pair in pairs])
-    # In half 0 the border is at 0.5, in half 1 at 5.5: each threshold is useless on the other half.
+    # The optimum is 0.5 in half 0 and 5.5 in half 1: each threshold is useless on the other half.
     scores = np.where(same, 1.0, 0.0) + np.where(half == 1, 5.0, 0.0)
     result = evaluate("x", scores, pairs)
     assert result.thresholds == (0.5, 5.5)

@@ -1,4 +1,4 @@
-"""Senses by the nearest mean: means against numpy, back-off, forms of several words."""
+"""Word sense disambiguation by the nearest mean: means, back-off, multiword forms."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def make_instance(lemma: str, pos: str = "1", gold: str = "x") -> Instance:
     return Instance(f"{lemma}.{gold}", 0, 0, 1, Entry(lemma, pos), "NOUN", frozenset([gold]))
 
 
-def test_a_sense_is_the_mean_of_its_uses(
+def test_sense_vector_is_the_mean_of_its_uses(
     elmo: elmokit.ElmoModel, wordnet: WordNet, training: list[SenseSentence]
 ) -> None:
     vectors = elmo.embed([list(s.words) for s in training])
     senses = collect_senses((v.layers for v in vectors), training, wordnet)
-    # The alternatives of the fourth sentence count for both; a key that is not there for none.
+    # The alternatives of the fourth sentence count for both; a key that does not exist is ignored.
     expected = {
         SHORE: [vectors[0].word("bank"), vectors[1].word("bank"), vectors[3].word("bank")],
         MONEY: [vectors[2].word("bank"), vectors[3].word("bank")],
@@ -65,7 +65,7 @@ def test_a_sense_is_the_mean_of_its_uses(
         np.testing.assert_allclose(senses.vectors[:, row], np.mean(uses, axis=0), atol=1e-6)
 
 
-def test_only_senses_met_in_training_are_chosen(wordnet: WordNet) -> None:
+def test_only_senses_seen_in_training_are_predicted(wordnet: WordNet) -> None:
     keys = [MONEY, SHORE, "bank%2:40:00::"]
     vectors = np.array([[1, 0], [0, 1], [1, 1]], dtype=np.float32)
     spans = tuple(SenseSpan(i, i + 1, (key,)) for i, key in enumerate(keys))
@@ -83,7 +83,7 @@ def test_only_senses_met_in_training_are_chosen(wordnet: WordNet) -> None:
     assert choose("quux", "1", 1, 1) is None
 
 
-def test_the_whole_way(
+def test_complete_evaluation(
     tmp_path: Path, elmo: elmokit.ElmoModel, wordnet: WordNet, training: list[SenseSentence]
 ) -> None:
     sets = read_sets(write_set(tmp_path / "sets"))
@@ -110,13 +110,13 @@ def test_the_whole_way(
         "toy, the word",
         "toy, mean of the sentence",
     ]
-    # First sense: bank is wrong, take_place, zebra and old are right; four answers of five.
+    # First sense: bank is wrong; take_place, zebra and old are right: four of five answers.
     precision, recall = 3 / 4, 3 / 5
     expected = 2 * precision * recall / (precision + recall)
     assert by_name["first sense of WordNet"].f1["tiny"] == pytest.approx(expected)
     low, high = by_name["first sense of WordNet"].interval
     assert low <= expected <= high
-    # Of SemCor: bank is SHORE three times to two, old is the satellite.
+    # In SemCor, bank is SHORE three times and another sense twice; old is the satellite.
     precision, recall = 2 / 4, 2 / 5
     expected = 2 * precision * recall / (precision + recall)
     assert by_name["most frequent sense of SemCor"].f1["tiny"] == pytest.approx(expected)
@@ -127,7 +127,7 @@ def test_the_whole_way(
     assert "95%" in str(report)
 
 
-def test_the_layers_decide_as_numpy_does(
+def test_predictions_of_each_layer_equal_numpy(
     tmp_path: Path, elmo: elmokit.ElmoModel, wordnet: WordNet, training: list[SenseSentence]
 ) -> None:
     sentence = ["The", "bank", "took", "place"]

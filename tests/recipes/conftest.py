@@ -17,7 +17,7 @@ RunRecipe = Callable[..., None]
 
 @pytest.fixture
 def run_recipe(monkeypatch: pytest.MonkeyPatch) -> RunRecipe:
-    """Run `python recipes/NAME ARGUMENTS`; modules that it imported are forgotten afterwards."""
+    """Run `python recipes/NAME ARGUMENTS`, and unload the modules that it imported afterwards."""
     if not RECIPES.exists():
         pytest.skip("a source package has no recipes")
 

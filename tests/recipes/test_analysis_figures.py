@@ -1,4 +1,4 @@
-"""The recipe that makes the figures of the docs runs with any model, from data to page."""
+"""The recipe for the figures of the docs runs with any model, from data to page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 WORDS = "play bank read bass light right spring match plant state the walk walked".split()
 
 
-def test_the_recipe_writes_figures_and_a_page(
+def test_recipe_writes_figures_and_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_recipe: RunRecipe
 ) -> None:
     write(tmp_path, [item(n) for n in range(8)])
@@ -38,5 +38,5 @@ def test_the_recipe_writes_figures_and_a_page(
     assert "| layer 2 |" in page
     assert "Nearest uses of play" in page
     assert "| made-up | 50 |" in page
-    assert "\\|" in page  # a bar in the text does not end a cell
+    assert "\\|" in page  # a bar in the text does not end a table cell
     assert "None" not in page

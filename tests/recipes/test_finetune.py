@@ -1,4 +1,4 @@
-"""The recipe that lets a biLM read a task's text: the rate that is best for dev is kept."""
+"""The recipe that finetunes a biLM on a task's text keeps the best learning rate on dev."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TREES = ["(3 (2 It) (4 (2 was) (4 lovely)))", "(1 (2 It) (0 (2 was) (0 awful)))"
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A biLM with its head that has seen these words, in another order."""
+    """A biLM and head trained on these words in another order."""
     folder = tmp_path_factory.mktemp("model")
     text = folder / "text.txt"
     text.write_text("\n\n".join(["lovely was It .\nawful It was ."] * 40) + "\n")
@@ -35,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(dataclasses.replace(config, max_steps=20), corpus, folder / "run").model
 
 
-def test_the_rate_that_is_best_for_dev_is_kept(
+def test_best_learning_rate_on_dev_is_kept(
     tmp_path: Path, model: Path, run_recipe: RunRecipe
 ) -> None:
     data, tuned, runs = tmp_path / "data", tmp_path / "tuned", tmp_path / "runs"
@@ -53,7 +53,7 @@ def test_the_rate_that_is_best_for_dev_is_kept(
     perplexity = told["perplexity"]
     assert round(perplexity["after"]["mean"], 2) == after["0.005"]
     assert perplexity["before"]["mean"] == pytest.approx(after["1e-06"], rel=0.01)
-    # Sentences are read once each, without labels.
+    # Sentences are used once each, without labels.
     assert (tuned / "sst5" / "train.txt").read_text() == "It was lovely\nIt was awful\n"
     assert (tuned / "english-sst5").resolve() == (tuned / "sst5" / "run-0.005" / "model").resolve()
     assert elmokit.load(str(tuned / "english-sst5")).embed(["It was lovely"])

@@ -1,4 +1,4 @@
-"""Scripts outside of the package import only names that the package has."""
+"""Scripts outside of the package only import names that exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRIPTS = [
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_all_names_that_a_script_imports_from_elmokit_exist(path: Path) -> None:
+def test_names_that_scripts_import_from_elmokit_exist(path: Path) -> None:
     missing = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         module = getattr(node, "module", None) or ""

@@ -1,4 +1,4 @@
-"""The pages and figures of docs/explanation are what the recipes make of results/."""
+"""The pages and figures of docs/explanation equal the output of the recipes for results/."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.recipes.conftest import ROOT, RunRecipe
 
 
 def emptied(page: Path, marks: tuple[str, ...]) -> str:
-    """The page as it was before a recipe wrote into it."""
+    """Return the page before a recipe wrote to it."""
     text = page.read_text("utf-8")
     for mark in marks:
         begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
@@ -17,7 +17,7 @@ def emptied(page: Path, marks: tuple[str, ...]) -> str:
     return text
 
 
-def test_the_chart_and_tables_of_layers_are_those_of_the_results(
+def test_chart_and_tables_of_layers_match_the_results(
     tmp_path: Path, run_recipe: RunRecipe
 ) -> None:
     committed = ROOT / "docs/explanation/what-each-layer-knows.md"
@@ -29,9 +29,7 @@ def test_the_chart_and_tables_of_layers_are_those_of_the_results(
     assert "Word senses" in chart.read_text("utf-8")
 
 
-def test_the_tables_of_encoders_are_those_of_the_results(
-    tmp_path: Path, run_recipe: RunRecipe
-) -> None:
+def test_tables_of_encoders_match_the_results(tmp_path: Path, run_recipe: RunRecipe) -> None:
     committed = ROOT / "docs/explanation/static-or-contextual.md"
     page = tmp_path / "page.md"
     page.write_text(emptied(committed, ("known", "morphology", "speed")), "utf-8")

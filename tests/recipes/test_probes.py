@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.filterwarnings("ignore:precision='fast' is the same as exact")  # on some CPUs
-def test_the_recipe_writes_figures_and_a_page(
+def test_recipe_writes_figures_and_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_recipe: RunRecipe
 ) -> None:
     write_treebank(tmp_path / "ud")
@@ -28,7 +28,7 @@ def test_the_recipe_writes_figures_and_a_page(
     shared = f"--model {TINY_MODEL} --static {tmp_path}/static.txt --device cpu"
     for arguments in (
         f"--ud {tmp_path}/ud --precision exact fast --runs 2",
-        f"--ud {tmp_path}/ud --tags upos --layer top",  # what is there already stays
+        f"--ud {tmp_path}/ud --tags upos --layer top",  # existing results are kept
         f"--semcor {tmp_path}/semcor.jsonl --wsd sets --wordnet {tmp_path}",
     ):
         run_recipe("probes.py", *shared.split(), *arguments.split())

@@ -1,4 +1,4 @@
-"""The tables of docs/results.md: made from finished runs, and again from what is published."""
+"""The tables of docs/results.md are created from finished runs and from published results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLES = [Review(("a",), "1"), Review(("b",), "4")]
 
 
 def write_run(folder: Path, labels: str, epochs: int = 4) -> None:
-    """Write the files that `elmo task sst5 train` and `evaluate` leave in a run's folder."""
+    """Write the files that `elmo task sst5 train` and `evaluate` leave in a run directory."""
     sst5 = load_task("sst5")
     guesses = [LabelPrediction(label, {label: 1.0}) for label in labels]
     scores = sst5.score(EXAMPLES, guesses)
@@ -43,7 +43,7 @@ def write_run(folder: Path, labels: str, epochs: int = 4) -> None:
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve))
 
 
-def test_tables_are_made_from_runs(tmp_path: Path, run_recipe: RunRecipe) -> None:
+def test_tables_are_created_from_runs(tmp_path: Path, run_recipe: RunRecipe) -> None:
     pytest.importorskip("matplotlib", reason="the extra 'plot' is not installed")
     runs, docs, results = tmp_path / "runs", tmp_path / "docs", tmp_path / "results"
     for seed in (0, 1):
@@ -66,7 +66,7 @@ def test_tables_are_made_from_runs(tmp_path: Path, run_recipe: RunRecipe) -> Non
     assert (docs / "results.md").read_text() == text
 
 
-def test_published_tables_are_made_from_published_results(
+def test_published_tables_are_created_from_published_results(
     tmp_path: Path, run_recipe: RunRecipe
 ) -> None:
     pytest.importorskip("matplotlib", reason="the extra 'plot' is not installed")

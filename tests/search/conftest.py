@@ -1,4 +1,4 @@
-"""A text of few words, and its index."""
+"""A text with few distinct words, and its index."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def index(elmo: ElmoModel, folder: Path) -> TokenIndex:
 
 
 def rows(index: TokenIndex) -> dict[str, list[dict[str, Any]]]:
-    """The whole content of an index."""
+    """Return the complete contents of an index."""
     return {name: table.to_table().to_pylist() for name, table in index.tables.items()}

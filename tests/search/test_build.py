@@ -1,4 +1,4 @@
-"""What a token index stores; extending, replacing, interrupting and damaging it."""
+"""Building a token index: contents, appending, replacing, interruptions and damage."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-def test_tokens_know_their_sentence_its_place_and_their_offsets(
-    elmo: ElmoModel, tmp_path: Path
-) -> None:
+def test_tokens_have_their_sentence_position_and_offsets(elmo: ElmoModel, tmp_path: Path) -> None:
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     first.write_text("  He said: “Don't!”  It was 5 o'clock.\n\n")
     second.write_text("\nÄpfel 🍎 und Birnen.\n")
@@ -48,7 +46,7 @@ def test_tokens_know_their_sentence_its_place_and_their_offsets(
     assert index.token(index.tokens - 1).line == 2
 
 
-def test_layer_0_is_stored_once_for_each_word(index: TokenIndex) -> None:
+def test_layer_0_is_stored_once_per_word(index: TokenIndex) -> None:
     assert index.tables["words"].count_rows() == len(set(WORDS))
     assert "layer_0" in index.tables["words"].schema.names
     assert "layer_0" not in index.tables["tokens"].schema.names
@@ -63,7 +61,7 @@ def test_layer_0_is_stored_once_for_each_word(index: TokenIndex) -> None:
         (("0", "2"), ["layer 0", "layer 2"], ["0", "2"]),
     ],
 )
-def test_the_chosen_layers_are_stored_and_others_are_refused(
+def test_selected_layers_are_stored_and_others_rejected(
     elmo: ElmoModel,
     text: Path,
     tmp_path: Path,
@@ -81,11 +79,11 @@ def test_the_chosen_layers_are_stored_and_others_are_refused(
         if choice.label not in labels:
             with pytest.raises(ConfigError, match=choice.label):
                 index.neighbors(QUERIES[:1], elmo, layer=choice)
-    if layers == ("0", "2"):  # a mix of what is stored
+    if layers == ("0", "2"):  # a mix of the stored layers
         index.neighbors(QUERIES[:1], elmo, layer="mix", mix=(0.5, 0, 0.5))
 
 
-def test_the_memory_of_a_build_does_not_grow_with_the_text(
+def test_memory_of_a_build_does_not_grow_with_the_text(
     elmo: ElmoModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = tmp_path / "text.txt"
@@ -103,15 +101,15 @@ def test_the_memory_of_a_build_does_not_grow_with_the_text(
     assert max(held) <= 310
 
 
-# --------------------------------------------------------------------- existing folders and files
+# ------------------------------------------------------------------- existing directories and files
 
 
-def test_an_index_is_replaced_only_when_asked(elmo: ElmoModel, tmp_path: Path) -> None:
+def test_index_is_replaced_only_on_request(elmo: ElmoModel, tmp_path: Path) -> None:
     text, out = tmp_path / "text.txt", tmp_path / "i"
     text.write_text("a b c\n")
     build_index(elmo, [text], out, TOKENIZED)
     text.write_text("a b c d\n")
-    for options in ({}, {"resume": True}):  # it is of another text
+    for options in ({}, {"resume": True}):  # it contains another text
         with pytest.raises(OutputError, match="already exists"):
             build_index(elmo, [text], out, TOKENIZED, **options)
     assert TokenIndex.open(out).tokens == 3
@@ -119,15 +117,15 @@ def test_an_index_is_replaced_only_when_asked(elmo: ElmoModel, tmp_path: Path) -
     build_index(elmo, [text], out, settings, overwrite=True)
     index = TokenIndex.open(out)
     assert (index.tokens, list(index.meta.stored)) == (4, ["layer 2"])
-    done = build_index(elmo, [text], out, settings, resume=True)  # nothing left to do
+    done = build_index(elmo, [text], out, settings, resume=True)  # no work is left
     assert done.tokens == done.resumed_tokens == 4
     build_index(elmo, [text], tmp_path / "alone", settings)
     assert rows(index) == rows(TokenIndex.open(tmp_path / "alone"))
     sizes = [sum(f.stat().st_size for f in p.rglob("*.lance")) for p in (out, tmp_path / "alone")]
-    assert sizes[0] == sizes[1]  # nothing of the old one is left
+    assert sizes[0] == sizes[1]  # nothing of the old index is left
 
 
-def test_text_is_added_to_an_index(elmo: ElmoModel, text: Path, tmp_path: Path) -> None:
+def test_text_can_be_appended_to_an_index(elmo: ElmoModel, text: Path, tmp_path: Path) -> None:
     out, more = tmp_path / "i", tmp_path / "more.txt"
     more.write_text("a new play\nthe cat sat\n")
     with pytest.raises(DataError):
@@ -151,7 +149,7 @@ def test_text_is_added_to_an_index(elmo: ElmoModel, text: Path, tmp_path: Path) 
     assert len(before.neighbors([0])[0].by_layer) == 4  # a reader of the old version goes on
 
 
-def test_folders_with_other_files_are_never_touched(
+def test_directories_with_other_files_are_never_changed(
     elmo: ElmoModel, text: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "mine").mkdir()
@@ -164,7 +162,7 @@ def test_folders_with_other_files_are_never_touched(
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["letter.txt"]
 
 
-def test_a_text_without_tokens_is_refused_and_leaves_nothing(
+def test_text_without_tokens_is_rejected_and_leaves_no_files(
     elmo: ElmoModel, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
@@ -173,7 +171,7 @@ def test_a_text_without_tokens_is_refused_and_leaves_nothing(
     assert [p.name for p in tmp_path.iterdir()] == ["empty.txt"]
 
 
-def test_bad_lines_are_named_or_counted(elmo: ElmoModel, tmp_path: Path) -> None:
+def test_invalid_lines_are_reported_or_counted(elmo: ElmoModel, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_bytes(b"a b\n\xff\xfe\nc d\n")
     with pytest.raises(DataError, match="line 2"):
@@ -186,7 +184,7 @@ def test_bad_lines_are_named_or_counted(elmo: ElmoModel, tmp_path: Path) -> None
 # --------------------------------------------------------------------------------- interruptions
 
 
-def test_an_interrupted_build_is_resumed_with_the_same_settings_and_text_only(
+def test_interrupted_build_only_resumes_with_the_same_settings_and_text(
     elmo: ElmoModel, folder: Path, tmp_path: Path
 ) -> None:
     text, out = tmp_path / "text.txt", tmp_path / "i"
@@ -242,7 +240,7 @@ def test_kill_9_loses_nothing(
     assert rows(TokenIndex.open(out)) == rows(index)
 
 
-def test_kill_9_while_text_is_added_leaves_the_index_as_it_was(
+def test_kill_9_during_append_does_not_change_the_index(
     elmo: ElmoModel, text: Path, folder: Path, tmp_path: Path
 ) -> None:
     out, more = tmp_path / "i", str(folder / "text.txt")
@@ -260,7 +258,7 @@ def test_kill_9_while_text_is_added_leaves_the_index_as_it_was(
 # ---------------------------------------------------------------------------------------- damage
 
 
-def test_what_is_not_an_index_is_refused(tmp_path: Path) -> None:
+def test_other_directories_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for name, message in (("none", "not exist"), ("file", "a file")):
         with pytest.raises(DataError, match=message):
@@ -286,7 +284,7 @@ def test_what_is_not_an_index_is_refused(tmp_path: Path) -> None:
         {"surprise": 1},
     ],
 )
-def test_a_wrong_manifest_is_refused(
+def test_invalid_manifest_is_rejected(
     index: TokenIndex, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     shutil.copytree(index.folder, tmp_path / "i")
@@ -307,7 +305,7 @@ def test_damaged_tables_are_reported(index: TokenIndex, tmp_path: Path) -> None:
         TokenIndex.open(tmp_path / "i")
 
 
-def test_a_manifest_that_makes_lance_panic_is_reported(index: TokenIndex, tmp_path: Path) -> None:
+def test_manifest_that_makes_lance_panic_is_reported(index: TokenIndex, tmp_path: Path) -> None:
     shutil.copytree(index.folder, tmp_path / "i")
     for file in (tmp_path / "i" / "sentences.lance" / "_versions").iterdir():
         content = file.read_bytes()

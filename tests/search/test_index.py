@@ -1,4 +1,4 @@
-"""The search of a token index, against plain numpy over all vectors."""
+"""Searching a token index, compared with NumPy on all vectors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def assert_same(
         NeighborFilter(other_sentences=True),
     ],
 )
-def test_the_index_finds_what_the_search_of_the_text_finds(
+def test_index_gives_the_same_results_as_searching_the_text(
     elmo: ElmoModel, index: TokenIndex, sentences: list[list[str]], filter: NeighborFilter
 ) -> None:
     expected = neighbors(elmo, QUERIES, sentences, k=7, filter=filter)
@@ -66,7 +66,7 @@ def test_the_index_finds_what_the_search_of_the_text_finds(
 @pytest.mark.parametrize(
     "weights", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1 / 3, 1 / 3, 1 / 3), (0.2, -0.1, 0.7)]
 )
-def test_the_exact_search_is_brute_force_over_the_stored_vectors(
+def test_exact_search_equals_brute_force_on_the_stored_vectors(
     index: TokenIndex, weights: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_module, "_BATCH_ROWS", 50)  # many batches
@@ -89,13 +89,13 @@ def test_the_exact_search_is_brute_force_over_the_stored_vectors(
         for hit in found.by_layer["mix"]:
             scores[hit.token] = hit.score  # type: ignore[attr-defined]
         expected = vectors @ vectors[query]
-        expected[query] = -np.inf  # it does not find itself
+        expected[query] = -np.inf  # the query itself is excluded
         np.testing.assert_allclose(scores, expected, atol=2e-6)
         listed = [hit.score for hit in found.by_layer["mix"]]
         assert listed == sorted(listed, reverse=True)
 
 
-def test_a_token_of_the_index_is_a_query_and_needs_no_model(
+def test_token_of_the_index_is_a_query_and_needs_no_model(
     elmo: ElmoModel, index: TokenIndex
 ) -> None:
     number = index.find("PLAYS")[0]
@@ -116,14 +116,14 @@ def test_a_token_of_the_index_is_a_query_and_needs_no_model(
         index.neighbors(["a [cat] ."])
 
 
-def test_words_are_found_in_any_case(index: TokenIndex, sentences: list[list[str]]) -> None:
+def test_word_search_is_case_insensitive(index: TokenIndex, sentences: list[list[str]]) -> None:
     words = [word for sentence in sentences for word in sentence]
     assert index.find("pLaY") == [i for i, word in enumerate(words) if word.lower() == "play"]
     assert index.find("pLaY", limit=2) == index.find("play")[:2]
     assert index.find("unheard") == []
 
 
-def test_rare_words_are_left_out_if_asked(elmo: ElmoModel, tmp_path: Path) -> None:
+def test_rare_words_can_be_excluded(elmo: ElmoModel, tmp_path: Path) -> None:
     (tmp_path / "rare.txt").write_text("a a a\na A b\nb c d\n")
     build_index(elmo, [tmp_path / "rare.txt"], tmp_path / "rare", TOKENIZED)
     index = TokenIndex.open(tmp_path / "rare")
@@ -134,7 +134,7 @@ def test_rare_words_are_left_out_if_asked(elmo: ElmoModel, tmp_path: Path) -> No
         index.neighbors(["[a] x"], elmo, min_count=0)
 
 
-def test_a_model_searches_an_index(elmo: ElmoModel, index: TokenIndex) -> None:
+def test_model_can_search_an_index(elmo: ElmoModel, index: TokenIndex) -> None:
     (expected,) = index.neighbors(
         ["the [play] was on ."], elmo, k=3, filter=NeighborFilter(words="other")
     )
@@ -148,21 +148,21 @@ def test_several_queries_do_not_affect_each_other(elmo: ElmoModel, index: TokenI
         assert_same(found, index.neighbors([query], elmo, k=4)[0], 2e-6)
 
 
-def test_threads_may_search_at_once(index: TokenIndex) -> None:
+def test_concurrent_searches(index: TokenIndex) -> None:
     expected = [index.neighbors([n])[0].to_dict() for n in range(8)]
     fresh = TokenIndex.open(index.folder)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda n: fresh.neighbors([n])[0].to_dict(), range(8))) == expected
 
 
-def test_other_models_are_refused(elmo: ElmoModel, index: TokenIndex) -> None:
+def test_other_models_are_rejected(elmo: ElmoModel, index: TokenIndex) -> None:
     index.check(elmo)
     other = ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
     with pytest.raises(ConfigError, match="different model"):
         index.neighbors(QUERIES, other)
 
 
-def test_an_index_is_shown_in_a_notebook(index: TokenIndex, elmo: ElmoModel) -> None:
+def test_index_has_a_notebook_representation(index: TokenIndex, elmo: ElmoModel) -> None:
     assert f"{index.tokens:,} tokens: layer 0, layer 1" in repr(index)
     assert f"{index.tokens:,}" in index._repr_html_()
     found = index.neighbors([Marked(("a", "<b>", "&", "."), 1)], elmo)[0]
@@ -173,7 +173,7 @@ def test_an_index_is_shown_in_a_notebook(index: TokenIndex, elmo: ElmoModel) -> 
 # ------------------------------------------------------------------------------------ approximate
 
 
-def test_an_approximate_index_reaches_its_recall_and_keeps_to_the_filters(
+def test_approximate_index_reaches_its_recall_and_applies_filters(
     elmo: ElmoModel, folder: Path, tmp_path: Path
 ) -> None:
     text, more = folder / "text.txt", tmp_path / "more.txt"

@@ -1,4 +1,4 @@
-"""The streamed search against plain numpy over all vectors at once."""
+"""The streaming search, compared with NumPy on all vectors at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def brute_force(
     k: int,
     filter: NeighborFilter,
 ) -> dict[str, list[tuple[float, tuple[str, ...], int]]]:
-    """Every token, one after the other, in plain numpy."""
+    """Compare with every token, one after another, in NumPy."""
     lists: dict[str, list[tuple[float, tuple[str, ...], int]]] = {}
     asked = elmo.embed([list(query.tokens)])[0]
     vectors = elmo.embed([list(sentence) for sentence in text])
@@ -97,7 +97,7 @@ def assert_same(found: Neighbors, expected: dict[str, list[tuple[float, Any, Any
         NeighborFilter(other_sentences=True),
     ],
 )
-def test_the_search_finds_what_brute_force_finds(
+def test_search_equals_brute_force(
     elmo: elmokit.ElmoModel,
     text: list[list[str]],
     filter: NeighborFilter,
@@ -109,7 +109,7 @@ def test_the_search_finds_what_brute_force_finds(
         assert_same(result, brute_force(elmo, query, text, 7, filter))
 
 
-def test_the_windows_do_not_matter(
+def test_results_do_not_depend_on_the_windows(
     elmo: elmokit.ElmoModel, text: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = neighbors(elmo, QUERIES, text, k=5)
@@ -121,32 +121,32 @@ def test_the_windows_do_not_matter(
             np.testing.assert_allclose(*scores, atol=3e-6)
 
 
-def test_of_ties_the_first_in_the_text_is_listed(elmo: elmokit.ElmoModel) -> None:
+def test_first_of_several_ties_in_the_text_is_listed(elmo: elmokit.ElmoModel) -> None:
     text = [Passage(["a", "play"], "1"), Passage(["a", "play"], "2"), Passage(["a", "play"], "3")]
     filter = NeighborFilter(distinct="token", words="same")
     found = neighbors(elmo, ["the [play] ."], text, k=2, filter=filter)[0]
     assert [[n.where for n in listed] for listed in found.by_layer.values()] == [["1", "2"]] * 4
 
 
-def test_the_same_sentence_again_is_listed_once(elmo: elmokit.ElmoModel) -> None:
+def test_repeated_sentence_is_listed_once(elmo: elmokit.ElmoModel) -> None:
     found = neighbors(elmo, ["the [play] ."], [["a", "play"]] * 3 + [["a", "cat"]], k=10)[0]
     shown = [(n.marked.tokens, n.marked.position) for n in found.by_layer["layer 2"]]
     assert sorted(shown) == [(("a", w), p) for w in ("cat", "play") for p in (0, 1)]
 
 
-def test_k_larger_than_the_text_lists_all_of_it(elmo: elmokit.ElmoModel) -> None:
+def test_k_larger_than_the_text_lists_all_tokens(elmo: elmokit.ElmoModel) -> None:
     found = neighbors(elmo, ["the [play] ."], [["a", "b"], [], ["c"]], k=10)[0]
     assert found.tokens == 3
     assert {n.word for n in found.by_layer["layer 1"]} == {"a", "b", "c"}
 
 
-def test_an_empty_text_has_no_neighbors(elmo: elmokit.ElmoModel) -> None:
+def test_empty_text_has_no_neighbors(elmo: elmokit.ElmoModel) -> None:
     found = neighbors(elmo, ["the [play] ."], [])[0]
     assert all(not listed for listed in found.by_layer.values())
     assert "layer 0: no neighbors" in str(found)
 
 
-def test_a_text_of_strings_is_tokenized_and_not_read_letter_by_letter(
+def test_text_of_strings_is_tokenized_and_not_split_into_characters(
     elmo: elmokit.ElmoModel,
 ) -> None:
     found = neighbors(elmo, ["the [play] ."], ["A play.", "A cat."], k=10)[0]
@@ -156,7 +156,7 @@ def test_a_text_of_strings_is_tokenized_and_not_read_letter_by_letter(
         neighbors(elmo, ["the [play] ."], "A play.")
 
 
-def test_the_own_token_is_at_cosine_1(elmo: elmokit.ElmoModel) -> None:
+def test_query_token_has_cosine_1(elmo: elmokit.ElmoModel) -> None:
     text = [["x", "y"], ["the", "play", "."]]
     found = neighbors(elmo, ["the [play] ."], text, k=1)[0]
     for listed in found.by_layer.values():
@@ -164,7 +164,7 @@ def test_the_own_token_is_at_cosine_1(elmo: elmokit.ElmoModel) -> None:
         assert listed[0].marked == found.query
 
 
-def test_the_text_is_read_no_further_than_asked(elmo: elmokit.ElmoModel) -> None:
+def test_text_is_read_only_as_far_as_needed(elmo: elmokit.ElmoModel) -> None:
     def endless():  # type: ignore[no-untyped-def]
         while True:
             yield ["a", "b", "c"]
@@ -173,10 +173,10 @@ def test_the_text_is_read_no_further_than_asked(elmo: elmokit.ElmoModel) -> None
     assert found[0].tokens == 12
 
 
-def test_only_what_is_among_the_best_is_remembered(
+def test_only_the_best_sentences_are_kept_in_memory(
     elmo: elmokit.ElmoModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory does not grow with the text: only sentences of the k best tokens are held."""
+    """Memory does not grow with the text: only sentences of the k best tokens are kept."""
     monkeypatch.setattr(module, "_WINDOW_TOKENS", 100)
     draw = random.Random(1)
     sentences = [draw.choices(WORDS, k=5) for _ in range(400)]
@@ -193,7 +193,7 @@ def test_only_what_is_among_the_best_is_remembered(
     assert max(held) <= before + 3 * 4
 
 
-def test_a_mix_of_one_layer_is_that_layer(elmo: elmokit.ElmoModel, text: list[list[str]]) -> None:
+def test_mix_of_one_layer_equals_that_layer(elmo: elmokit.ElmoModel, text: list[list[str]]) -> None:
     chosen = ["1", "mix", "top", "average"]
     found = neighbors(elmo, QUERIES[:1], text, k=5, layer=chosen, mix=(0, 2, 0))[0]
     assert list(found.by_layer) == ["layer 1", "mix", "layer 2", "average"]
@@ -201,12 +201,12 @@ def test_a_mix_of_one_layer_is_that_layer(elmo: elmokit.ElmoModel, text: list[li
     np.testing.assert_allclose(*scores, atol=2e-6)
 
 
-def test_no_query_is_refused(elmo: elmokit.ElmoModel) -> None:
+def test_empty_query_list_is_rejected(elmo: elmokit.ElmoModel) -> None:
     with pytest.raises(ElmoError):
         neighbors(elmo, [], [["a"]])
 
 
-def test_a_mark_is_read_as_users_write_it() -> None:
+def test_brackets_are_parsed_in_all_forms() -> None:
     assert Marked.read("I don't [play].") == Marked(("I", "do", "n't", "play", "."), 3)
     assert Marked.read("x-y [[play] b", tokenized=False).word == "play"
     assert Marked.read("do-not [x-y] .", tokenized=True) == Marked(("do-not", "x-y", "."), 1)
@@ -228,12 +228,12 @@ def test_a_mark_is_read_as_users_write_it() -> None:
         (3, 0, "a string or a list"),
     ],
 )
-def test_what_is_no_mark_says_what_to_do(given: Any, position: int | None, told: str) -> None:
+def test_invalid_brackets_say_what_to_do(given: Any, position: int | None, told: str) -> None:
     with pytest.raises(DataError, match=told):
         Marked.read(given, position)
 
 
-def test_a_long_sentence_is_shortened_around_the_word() -> None:
+def test_long_sentence_is_shortened_around_the_word() -> None:
     marked = Marked(tuple("a b c d e f g".split()), 3)
     assert marked.format() == "a b c [d] e f g"
     assert marked.format(1) == "... c [d] e ..."

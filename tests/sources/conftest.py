@@ -1,4 +1,4 @@
-"""What several tests of this folder need."""
+"""Shared fixtures for model sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.sources.server import Server, running
 
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server of these tests is on this machine, whatever proxy the machine uses."""
+    """Do not use a proxy for the local server."""
     monkeypatch.setenv("no_proxy", "*")
 
 

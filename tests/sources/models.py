@@ -1,4 +1,4 @@
-"""Tiny random models, and the ways they lie on disk."""
+"""Tiny random models in all formats on disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONFIGS = {
 
 
 def make_parts(kind: str = "characters", *, full: bool = False, seed: int = 0) -> ModelParts:
-    """Make a random model; `full` gives it everything a model can have."""
+    """Create a random model; `full` adds all optional parts."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         config = CONFIGS[kind]
@@ -51,7 +51,7 @@ def make_parts(kind: str = "characters", *, full: bool = False, seed: int = 0) -
 
 
 def same_bits(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    """Tell whether two modules hold the same tensors bit by bit."""
+    """Test whether two modules have bit-identical tensors."""
     a, b = one.state_dict(), other.state_dict()
     return a.keys() == b.keys() and all(
         a[name].dtype == b[name].dtype == torch.float32
@@ -67,7 +67,7 @@ def write_hdf5(
     weights: str = "weights.hdf5",
     **char_cnn: object,
 ) -> Path:
-    """Write a model as AllenNLP has it, with some options changed."""
+    """Write a model in AllenNLP's format, with some options changed."""
     folder.mkdir(exist_ok=True)
     bilm_hdf5.write(parts.bilm, folder / options, folder / weights)
     if char_cnn:

@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that misbehaves as told."""
+"""A local HTTP server that misbehaves on request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONTENT = random.Random(0).randbytes(300_000)
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files`; the next answers are made by `plan`, one each, and then by `usual`."""
+    """Serves `files`. `plan` has the behavior of the next answers; after that, `usual` applies."""
 
     daemon_threads = True
 
@@ -33,11 +33,11 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def ranges(self) -> list[str | None]:
-        """What part of the file each request asked for."""
+        """Return the range of the file that each request asked for."""
         return [request.get("Range") for request in self.requests]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that go away are part of the tests."""
+        """Ignore clients that disconnect, which is part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -51,10 +51,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Do not log requests."""
 
     def write(self, data: bytes) -> None:
-        self.server.sent += len(data)  # first: the client may be done before this thread goes on
+        self.server.sent += len(data)  # first: the client may finish before this thread continues
         self.wfile.write(data)
 
 
@@ -94,16 +94,16 @@ def answer(
     """Describe an answer.
 
     Args:
-        ranges: The server can send a part of a file.
-        if_range: It sends a part only of the version that is asked for.
-        etag: It says which version it sends.
-        modified: When it says the file was changed.
-        length: It says how long the answer is.
-        chunked: It sends the answer in chunks.
-        stop_after: Bytes after which it closes the connection.
-        stall_after: Bytes after which it says no more, and leaves the connection open.
+        ranges: Support range requests.
+        if_range: Support If-Range: send a range only if the version matches.
+        etag: Send an ETag.
+        modified: Value of Last-Modified.
+        length: Send Content-Length.
+        chunked: Use chunked encoding.
+        stop_after: Close the connection after this many bytes.
+        stall_after: Stop sending after this many bytes, but keep the connection open.
         pace: Seconds between pieces of 64 kB.
-        content: What it sends, if not the file of that address.
+        content: Content to send instead of the file of that URL.
     """
 
     def give(handler: _Handler) -> None:
@@ -132,7 +132,7 @@ def answer(
 
 
 def _start(handler: _Handler, size: int) -> int | None:
-    """Begin to answer a request for a part; None if there is no such part."""
+    """Start to answer a range request; return None if the range is invalid."""
     asked = handler.headers.get("Range")
     if asked is None:
         return 0

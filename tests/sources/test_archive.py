@@ -1,4 +1,4 @@
-"""A model in a zip: read where it is honest, refused where it is not, and nothing left behind."""
+"""Models in zip archives: valid ones are read, malicious ones rejected, no files are left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.sources.models import make_parts, same_bits, write_hdf5
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place for temporary files of its own, so that what is left there can be seen."""
+    """Use a separate directory for temporary files, so that leftovers can be detected."""
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -51,7 +51,7 @@ def add(path: Path, name: str, content: bytes = b"x", mode: int = 0) -> Path:
 
 @pytest.mark.parametrize("prefix", ["", "217/", "deep/er/"])
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_model_is_found_wherever_it_lies_in_the_zip(
+def test_model_is_found_anywhere_in_the_archive(
     files: dict[str, bytes], prefix: str, method: int, tmp_path: Path, temporary: Path
 ) -> None:
     others = {
@@ -72,11 +72,11 @@ def test_a_model_is_found_wherever_it_lies_in_the_zip(
     assert list(temporary.glob("elmokit*")) == []
 
 
-def test_a_zip_needs_no_ending(files: dict[str, bytes], tmp_path: Path) -> None:
+def test_archive_needs_no_suffix(files: dict[str, bytes], tmp_path: Path) -> None:
     assert load_parts(pack(tmp_path / "download", files))
 
 
-def test_our_own_format_in_a_zip_is_read(tmp_path: Path, temporary: Path) -> None:
+def test_model_directory_in_an_archive_is_read(tmp_path: Path, temporary: Path) -> None:
     modeldir.save(make_parts(full=True), tmp_path / "ours")
     content = {file.name: file.read_bytes() for file in (tmp_path / "ours").iterdir()}
     parts = load_parts(pack(tmp_path / "ours.zip", content, "ours/"))
@@ -89,7 +89,7 @@ def test_our_own_format_in_a_zip_is_read(tmp_path: Path, temporary: Path) -> Non
     "name",
     ["../evil.txt", "a/../../evil.txt", "/etc/evil", "..\\evil", "C:\\evil", "C:/evil", "\\evil"],
 )
-def test_no_path_leads_out_of_the_temporary_directory(
+def test_paths_cannot_leave_the_temporary_directory(
     files: dict[str, bytes], name: str, tmp_path: Path, temporary: Path
 ) -> None:
     path = add(pack(tmp_path / "a.zip", files), name)
@@ -113,7 +113,7 @@ def test_links_and_devices_are_extracted_as_files(
         assert (folder / "vocab.txt").read_bytes() == b"/etc/passwd"
 
 
-def test_an_encrypted_entry_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+def test_encrypted_entry_is_rejected(files: dict[str, bytes], tmp_path: Path) -> None:
     path = pack(tmp_path / "a.zip", files)
     content = bytearray(path.read_bytes())
     for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
@@ -125,14 +125,16 @@ def test_an_encrypted_entry_is_refused(files: dict[str, bytes], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_methods_that_cannot_be_bounded_are_refused(
+def test_compression_methods_without_a_bound_are_rejected(
     files: dict[str, bytes], method: int, tmp_path: Path
 ) -> None:
     with pytest.raises(WeightsError, match="expected stored or deflated"):
         load_parts(pack(tmp_path / "a.zip", files, method=method))
 
 
-def test_a_bomb_is_not_extracted(files: dict[str, bytes], tmp_path: Path, temporary: Path) -> None:
+def test_zip_bomb_is_not_extracted(
+    files: dict[str, bytes], tmp_path: Path, temporary: Path
+) -> None:
     path = pack(tmp_path / "a.zip", files | {"weights.hdf5": bytes(60 << 20)})
     assert path.stat().st_size < 100_000
     with pytest.raises(WeightsError, match=r"contents have .* bytes; expected at most"):
@@ -140,18 +142,20 @@ def test_a_bomb_is_not_extracted(files: dict[str, bytes], tmp_path: Path, tempor
     assert list(temporary.glob("elmokit*")) == []
 
 
-def test_a_bomb_of_many_small_parts_is_stopped(files: dict[str, bytes], tmp_path: Path) -> None:
+def test_zip_bomb_of_many_small_entries_is_stopped(files: dict[str, bytes], tmp_path: Path) -> None:
     many = {f"{i}.hdf5": bytes(8 << 20) for i in range(4)}
     with pytest.raises(WeightsError, match="contents have"):
         load_parts(pack(tmp_path / "a.zip", files | many))
 
 
-def test_a_small_archive_may_compress_well(files: dict[str, bytes], tmp_path: Path) -> None:
+def test_high_compression_ratio_is_allowed_for_small_archives(
+    files: dict[str, bytes], tmp_path: Path
+) -> None:
     assert load_parts(pack(tmp_path / "a.zip", files | {"vocab.txt": b"a\n" + b"b" * 1_000_000}))
 
 
 @pytest.mark.parametrize("claimed", [10, 1 << 30])
-def test_a_header_that_lies_about_the_size_is_an_error(
+def test_header_with_a_wrong_size_is_an_error(
     files: dict[str, bytes], claimed: int, tmp_path: Path
 ) -> None:
     path = pack(tmp_path / "a.zip", files)
@@ -165,7 +169,7 @@ def test_a_header_that_lies_about_the_size_is_an_error(
         load_parts(path)
 
 
-def test_a_swarm_of_entries_is_refused(
+def test_too_many_entries_are_rejected(
     files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive, "_MAX_ENTRIES", 20)
@@ -175,16 +179,16 @@ def test_a_swarm_of_entries_is_refused(
 
 
 @pytest.mark.parametrize("kept", [0, 4, 0.5, 0.9])
-def test_a_truncated_zip_is_an_error(files: dict[str, bytes], kept: float, tmp_path: Path) -> None:
+def test_truncated_archive_is_an_error(
+    files: dict[str, bytes], kept: float, tmp_path: Path
+) -> None:
     content = pack(tmp_path / "a.zip", files).read_bytes()
     (tmp_path / "a.zip").write_bytes(content[: int(kept * len(content)) if kept < 1 else int(kept)])
     with pytest.raises(WeightsError, match="cannot be read as a zip file"):
         load_parts(tmp_path / "a.zip")
 
 
-def test_every_damaged_byte_is_an_error_of_ours_or_harmless(
-    files: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_damaged_byte_is_an_elmo_error_or_harmless(files: dict[str, bytes], tmp_path: Path) -> None:
     path = pack(tmp_path / "a.zip", files)
     content = path.read_bytes()
     directory = content.index(b"PK\x01\x02")
@@ -196,12 +200,12 @@ def test_every_damaged_byte_is_an_error_of_ours_or_harmless(
             continue
 
 
-def test_a_zip_without_a_model_says_what_it_holds(tmp_path: Path) -> None:
+def test_archive_without_a_model_lists_its_contents(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"contains no model.*readme\.txt"):
         load_parts(pack(tmp_path / "a.zip", {"readme.txt": b""}))
 
 
-def test_a_zip_with_several_models_names_their_folders(
+def test_archive_with_several_models_lists_their_directories(
     files: dict[str, bytes], tmp_path: Path
 ) -> None:
     both = {f"{folder}/{name}": c for folder in ("en", "de") for name, c in files.items()}

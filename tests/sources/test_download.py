@@ -1,4 +1,4 @@
-"""Downloads from a real server that breaks off, changes files, stalls and fails."""
+"""Downloads from a server that breaks connections, changes files, stalls and fails."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def get(
 
 
 def leave_a_part(server: Server, target: Path, stop_after: int = 100_000, **kind: Any) -> None:
-    """Break off a first download after some bytes."""
+    """Interrupt a first download after some bytes."""
     server.plan = [answer(stop_after=stop_after, **kind), hang_up]
     with pytest.raises(DownloadError):
         get(server, target, tries=1)
@@ -42,25 +42,25 @@ def check_complete(target: Path, content: bytes = CONTENT) -> None:
     assert [entry.name for entry in target.parent.iterdir()] == [target.name]
 
 
-def test_a_file_arrives_whole_and_alone(server: Server, target: Path) -> None:
+def test_download_is_complete_and_leaves_no_other_files(server: Server, target: Path) -> None:
     assert get(server, target) == target
     check_complete(target)
 
 
-def test_a_file_that_is_there_is_not_fetched_again(server: Server, target: Path) -> None:
+def test_existing_file_is_not_downloaded_again(server: Server, target: Path) -> None:
     get(server, target)
     get(server, target)
     assert len(server.requests) == 1
 
 
-def test_an_empty_file_arrives(server: Server, target: Path) -> None:
+def test_empty_file_is_downloaded(server: Server, target: Path) -> None:
     server.files["/w.hdf5"] = b""
     get(server, target)
     check_complete(target, b"")
 
 
 @pytest.mark.parametrize("kind", [{"chunked": True}, {"length": False}], ids=str)
-def test_a_file_of_unknown_length_arrives(
+def test_file_of_unknown_length_is_downloaded(
     server: Server, target: Path, kind: dict[str, Any]
 ) -> None:
     server.usual = answer(**kind)
@@ -68,10 +68,10 @@ def test_a_file_of_unknown_length_arrives(
     check_complete(target)
 
 
-# ---------------------------------------------------------------------------------------- resume
+# ----------------------------------------------------------------------------------------- resuming
 
 
-def test_a_cut_connection_is_continued_where_it_broke(server: Server, target: Path) -> None:
+def test_broken_connection_is_resumed(server: Server, target: Path) -> None:
     server.plan = [answer(stop_after=100_000), answer(stop_after=150_000)]
     get(server, target)
     check_complete(target)
@@ -79,23 +79,21 @@ def test_a_cut_connection_is_continued_where_it_broke(server: Server, target: Pa
     assert server.sent == len(CONTENT)
 
 
-def test_a_later_call_continues_an_earlier_one(server: Server, target: Path) -> None:
+def test_later_call_resumes_an_earlier_one(server: Server, target: Path) -> None:
     leave_a_part(server, target)
     get(server, target)
     check_complete(target)
     assert server.ranges() == ["bytes=100000-"]
 
 
-def test_a_server_without_ranges_begins_again(server: Server, target: Path) -> None:
+def test_server_without_ranges_restarts_the_download(server: Server, target: Path) -> None:
     server.plan = [answer(stop_after=100_000)]
     server.usual = answer(ranges=False)
     get(server, target)
     check_complete(target)
 
 
-def test_a_server_without_ranges_that_always_breaks_is_given_up(
-    server: Server, target: Path
-) -> None:
+def test_server_without_ranges_that_always_breaks_is_given_up(server: Server, target: Path) -> None:
     server.usual = answer(ranges=False, stop_after=100_000)
     with pytest.raises(DownloadError, match=r"closed 200,000 bytes before the end \(3 tries\)"):
         get(server, target, tries=3)
@@ -111,7 +109,7 @@ def test_a_server_without_ranges_that_always_breaks_is_given_up(
     ],
     ids=["by If-Range", "by ETag of the answer", "by date"],
 )
-def test_a_file_that_changed_meanwhile_is_fetched_from_the_start(
+def test_changed_file_is_downloaded_from_the_start(
     server: Server, target: Path, kind: dict[str, Any]
 ) -> None:
     leave_a_part(server, target, **kind)
@@ -125,7 +123,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_the_start(
 
 
 @pytest.mark.parametrize("size", [50_000, 100_000, 200_000])
-def test_a_file_that_changed_its_length_is_fetched_from_the_start(
+def test_file_with_a_changed_length_is_downloaded_from_the_start(
     server: Server, target: Path, size: int
 ) -> None:
     leave_a_part(server, target, etag=False)
@@ -135,7 +133,7 @@ def test_a_file_that_changed_its_length_is_fetched_from_the_start(
     check_complete(target, OTHER[:size])
 
 
-def test_without_a_length_or_version_nothing_is_continued(server: Server, target: Path) -> None:
+def test_download_without_a_length_or_version_is_not_resumed(server: Server, target: Path) -> None:
     leave_a_part(server, target, etag=False, chunked=True)
     server.files["/w.hdf5"] = OTHER
     server.usual = answer(etag=False)
@@ -143,7 +141,7 @@ def test_without_a_length_or_version_nothing_is_continued(server: Server, target
     check_complete(target, OTHER)
 
 
-def test_a_part_of_another_address_is_not_continued(server: Server, target: Path) -> None:
+def test_partial_download_of_another_url_is_not_resumed(server: Server, target: Path) -> None:
     leave_a_part(server, target)
     server.files["/mirror/w.hdf5"] = OTHER
     fetch(f"{server.url}/mirror/w.hdf5", target)
@@ -152,7 +150,7 @@ def test_a_part_of_another_address_is_not_continued(server: Server, target: Path
 
 
 @pytest.mark.parametrize("note", ["", "{", "[1]", '{"x": 1}'])
-def test_a_part_without_a_readable_note_is_begun_again(
+def test_partial_download_without_readable_metadata_is_restarted(
     server: Server, target: Path, note: str
 ) -> None:
     leave_a_part(server, target)
@@ -162,7 +160,7 @@ def test_a_part_without_a_readable_note_is_begun_again(
     assert server.ranges() == [None]
 
 
-def test_a_part_that_was_complete_is_fetched_again(server: Server, target: Path) -> None:
+def test_completed_partial_download_is_restarted(server: Server, target: Path) -> None:
     leave_a_part(server, target)
     with target.with_name("w.hdf5.part").open("ab") as part:
         part.write(CONTENT[100_000:])
@@ -171,17 +169,17 @@ def test_a_part_that_was_complete_is_fetched_again(server: Server, target: Path)
     assert server.ranges() == [f"bytes={len(CONTENT)}-", None]
 
 
-# -------------------------------------------------------------------------------------- failures
+# ------------------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize("code", [500, 502, 503, 504, 429])
-def test_a_busy_server_is_asked_again(server: Server, target: Path, code: int) -> None:
+def test_busy_server_is_retried(server: Server, target: Path, code: int) -> None:
     server.plan = [status(code), status(code)]
     get(server, target)
     check_complete(target)
 
 
-def test_a_server_that_stays_broken_is_given_up(server: Server, target: Path) -> None:
+def test_permanent_server_errors_are_given_up(server: Server, target: Path) -> None:
     server.usual = status(503)
     with pytest.raises(DownloadError, match=r"returned 503 .*\(3 tries\)"):
         get(server, target, tries=3)
@@ -189,7 +187,7 @@ def test_a_server_that_stays_broken_is_given_up(server: Server, target: Path) ->
 
 
 @pytest.mark.parametrize("code", [401, 403, 404, 410])
-def test_a_file_that_is_not_there_is_said_at_once(server: Server, target: Path, code: int) -> None:
+def test_missing_file_is_reported_immediately(server: Server, target: Path, code: int) -> None:
     server.usual = status(code)
     with pytest.raises(DownloadError, match=f"returned {code}"):
         get(server, target)
@@ -197,45 +195,45 @@ def test_a_file_that_is_not_there_is_said_at_once(server: Server, target: Path, 
     assert list(target.parent.iterdir()) == []
 
 
-def test_a_connection_closed_without_an_answer_is_tried_again(server: Server, target: Path) -> None:
+def test_connection_closed_without_an_answer_is_retried(server: Server, target: Path) -> None:
     server.plan = [hang_up, hang_up]
     get(server, target)
     check_complete(target)
 
 
-def test_a_chunked_answer_that_breaks_is_noticed(server: Server, target: Path) -> None:
+def test_incomplete_chunked_answer_is_detected(server: Server, target: Path) -> None:
     server.plan = [answer(chunked=True, stop_after=100_000)]
     get(server, target)
     check_complete(target)
 
 
-def test_a_server_that_stalls_is_left_and_continued(server: Server, target: Path) -> None:
+def test_stalled_download_is_aborted_and_resumed(server: Server, target: Path) -> None:
     server.plan = [answer(stall_after=100_000)]
     get(server, target, timeout=3.0)  # long enough for a busy machine to answer
     check_complete(target)
     assert server.ranges()[:2] == [None, "bytes=100000-"]
 
 
-def test_a_server_that_never_answers_is_given_up(server: Server, target: Path) -> None:
+def test_server_that_never_answers_is_given_up(server: Server, target: Path) -> None:
     server.usual = lambda handler: handler.server.ending.wait(10) and None
     with pytest.raises(DownloadError, match="timed out"):
         get(server, target, timeout=0.1, tries=2)
 
 
-def test_without_a_network_the_error_says_what_to_do(tmp_path: Path, target: Path) -> None:
+def test_error_without_a_network_says_what_to_do(tmp_path: Path, target: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/w.hdf5"
         started = time.perf_counter()
         with mock.patch.object(download, "_WAIT", 60), pytest.raises(DownloadError) as caught:
             fetch(url, target)
-    assert time.perf_counter() - started < 30  # not tried again: it will not get better
+    assert time.perf_counter() - started < 30  # not retried, because that would not help
     message = str(caught.value)
     assert url in message
     assert f"copy it to {target}" in message
 
 
-def test_what_was_fetched_is_kept_and_said(server: Server, target: Path) -> None:
+def test_partial_download_is_kept_and_reported(server: Server, target: Path) -> None:
     server.plan = [answer(stop_after=100_000)]
     server.usual = status(404)
     with pytest.raises(DownloadError, match="100,000 bytes were kept"):
@@ -243,12 +241,12 @@ def test_what_was_fetched_is_kept_and_said(server: Server, target: Path) -> None
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/x", "w.hdf5", ""])
-def test_only_http_is_fetched(url: str, target: Path) -> None:
+def test_only_http_is_supported(url: str, target: Path) -> None:
     with pytest.raises(DownloadError, match="Invalid URL"):
         fetch(url, target)
 
 
-def test_a_full_disk_is_seen_before_it_is_full(server: Server, target: Path) -> None:
+def test_insufficient_disk_space_is_detected_in_advance(server: Server, target: Path) -> None:
     def huge(handler: Any) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", str(10**18))
@@ -259,13 +257,13 @@ def test_a_full_disk_is_seen_before_it_is_full(server: Server, target: Path) -> 
         get(server, target)
 
 
-def test_a_place_that_cannot_be_written_is_an_error(server: Server, tmp_path: Path) -> None:
+def test_unwritable_path_is_an_error(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="file"):
         get(server, tmp_path / "file" / "w.hdf5")
 
 
-# ------------------------------------------------------------------------------ progress, places
+# ------------------------------------------------------------------------------- progress and paths
 
 
 def test_size_and_progress_go_to_stderr(
@@ -278,7 +276,7 @@ def test_size_and_progress_go_to_stderr(
     assert "293k/293k" in err
 
 
-def test_a_failed_download_shows_no_bar(
+def test_failed_download_shows_no_progress_bar(
     server: Server, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.usual = status(404)
@@ -287,7 +285,7 @@ def test_a_failed_download_shows_no_bar(
     assert capsys.readouterr().err == ""
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELMOKIT_HOME", "/somewhere")
     assert cache_dir() == Path("/somewhere")
     monkeypatch.delenv("ELMOKIT_HOME")
@@ -295,16 +293,16 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert cache_dir() == Path("/home/me/.cache/elmokit")
 
 
-def test_no_address_leads_out_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_urls_cannot_lead_outside_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELMOKIT_HOME", "/cache")
     assert cached_path("https://a.b/c/d.zip") == Path("/cache/web/a.b/c/d.zip")
     strange = "https://a.b/../%2e%2e/x%2f..%2fy?q=/../z"
     assert cached_path(strange) == Path("/cache/web/a.b/x/q__.._z/y")
 
 
-# ------------------------------------------------------------------------- several processes
+# -------------------------------------------------------------------------------- several processes
 
-# Where the downloads below pause.
+# Calls at which the downloads below pause.
 RECEIVED = "tqdm.std.tqdm.update"  # after each piece
 WAIT = "logging.Logger.warning"  # of a process that waits for another
 
@@ -315,7 +313,7 @@ def start_download(
     return start(fetch, f"{server.url}/w.hdf5", target, pause=pause)
 
 
-def test_processes_that_want_the_same_file_fetch_it_once(server: Server, target: Path) -> None:
+def test_concurrent_processes_download_a_file_once(server: Server, target: Path) -> None:
     with start_download(server, target, Pause(RECEIVED)) as first:
         first.wait_for_pause()
         with (
@@ -332,7 +330,7 @@ def test_processes_that_want_the_same_file_fetch_it_once(server: Server, target:
     assert server.sent == len(CONTENT)
 
 
-def test_after_a_kill_the_rest_is_fetched(server: Server, target: Path) -> None:
+def test_download_resumes_after_a_kill(server: Server, target: Path) -> None:
     with start_download(server, target, Pause(RECEIVED)) as child:
         child.wait_for_pause()
         child.kill()

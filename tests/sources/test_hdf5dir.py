@@ -1,4 +1,4 @@
-"""Models of AllenNLP and bilm-tf: found among their files, and converted both ways bit by bit."""
+"""AllenNLP and bilm-tf models: finding their files, and bit-identical conversion in both ways."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rewrite(path: Path, dtype: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_to_our_format_and_back_changes_no_bit(kind: str, tmp_path: Path) -> None:
+def test_round_trip_through_the_model_directory_is_bit_identical(kind: str, tmp_path: Path) -> None:
     parts = make_parts(kind)
     hdf5dir.save(parts, tmp_path / "old")
     modeldir.save(load_parts(tmp_path / "old"), tmp_path / "ours")
@@ -57,7 +57,7 @@ def test_to_our_format_and_back_changes_no_bit(kind: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_other_float_types_survive_as_float32(dtype: str, tmp_path: Path) -> None:
+def test_other_float_types_are_converted_to_float32(dtype: str, tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old", n_characters=261)
     given = rewrite(folder / "weights.hdf5", dtype)
     modeldir.save(load_parts(folder), tmp_path / "ours")
@@ -67,7 +67,7 @@ def test_other_float_types_survive_as_float32(dtype: str, tmp_path: Path) -> Non
     assert all(np.array_equal(after[name], given[name].astype(np.float32)) for name in given)
 
 
-def test_options_of_a_training_run_are_read(tmp_path: Path) -> None:
+def test_options_of_a_training_run_can_be_read(tmp_path: Path) -> None:
     parts = make_parts()
     folder = write_hdf5(parts, tmp_path / "old", n_characters=261)
     assert same_bits(load_parts(folder).bilm, parts.bilm)
@@ -77,21 +77,21 @@ def test_options_of_a_training_run_are_read(tmp_path: Path) -> None:
     ("name", "numbers"),
     [("small", 13_593_296), ("medium", 28_027_728), ("original", 93_600_848)],
 )
-def test_the_released_shapes_have_the_published_sizes(name: str, numbers: int) -> None:
+def test_released_shapes_have_the_published_sizes(name: str, numbers: int) -> None:
     with blank():
         bilm = BiLM(preset(name))
     assert modeldir.ModelParts(bilm).n_parameters == numbers
     assert all(parameter.is_meta for parameter in bilm.parameters())
 
 
-def test_words_travel_along(tmp_path: Path) -> None:
+def test_vocabulary_is_converted(tmp_path: Path) -> None:
     hdf5dir.save(make_parts("words"), tmp_path / "old")
     vocabulary = load_parts(tmp_path / "old").vocabulary
     assert vocabulary is not None
     assert tuple(vocabulary) == WORDS
 
 
-def test_a_word_model_needs_its_words(tmp_path: Path) -> None:
+def test_word_input_model_requires_its_vocabulary(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts("words"), tmp_path / "old")
     with pytest.raises(WeightsError, match=r"reads 5 words, but its vocabulary has 0.*vocab\.txt"):
         load_parts(folder)
@@ -103,21 +103,21 @@ def test_a_word_model_needs_its_words(tmp_path: Path) -> None:
         load_parts(folder)
 
 
-def test_a_character_model_does_without_words_that_cannot_be_read(tmp_path: Path) -> None:
+def test_character_model_ignores_an_unreadable_vocabulary(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")
     (folder / "vocab.txt").write_bytes(b"caf\xe9\n")
     with pytest.warns(ElmoWarning, match="Ignoring .*not valid UTF-8"):
         assert load_parts(folder).vocabulary is None
 
 
-def test_words_given_by_hand_must_be_readable(tmp_path: Path) -> None:
+def test_explicit_vocabulary_must_be_readable(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")
     (tmp_path / "mine.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(ElmoError, match="not valid UTF-8"):
         load_parts(folder, vocab=tmp_path / "mine.txt")
 
 
-# --------------------------------------------------------------------------------- finding files
+# ------------------------------------------------------------------------------------ finding files
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_words_given_by_hand_must_be_readable(tmp_path: Path) -> None:
         ("my-options.json", "dump.h5"),
     ],
 )
-def test_a_folder_an_options_file_or_a_weight_file_is_enough(
+def test_directory_options_file_or_weight_file_is_sufficient(
     options: str, weights: str, tmp_path: Path
 ) -> None:
     parts = make_parts()
@@ -139,7 +139,7 @@ def test_a_folder_an_options_file_or_a_weight_file_is_enough(
         assert same_bits(load_parts(given).bilm, parts.bilm)
 
 
-def test_the_partner_is_found_by_its_name_among_many(tmp_path: Path) -> None:
+def test_matching_file_is_found_by_name(tmp_path: Path) -> None:
     names = ("elmo_a", "elmo_a_5.5B", "elmo_b")
     for seed, name in enumerate(names):
         write_hdf5(
@@ -151,14 +151,14 @@ def test_the_partner_is_found_by_its_name_among_many(tmp_path: Path) -> None:
             assert same_bits(found.bilm, make_parts(seed=seed).bilm)
 
 
-def test_several_models_in_a_folder_are_listed(tmp_path: Path) -> None:
+def test_several_models_in_a_directory_are_listed(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_hdf5(make_parts(), tmp_path / "all", f"{name}_options.json", f"{name}_weights.hdf5")
     with pytest.raises(WeightsError, match=r"one options file .*a_options\.json, b_options"):
         load_parts(tmp_path / "all")
 
 
-def test_vector_files_beside_the_weights_do_not_confuse(tmp_path: Path) -> None:
+def test_vector_files_next_to_the_weights_are_ignored(tmp_path: Path) -> None:
     parts = make_parts()
     folder = write_hdf5(parts, tmp_path / "old", weights="lm_weights.hdf5")
     for i in range(2):
@@ -170,7 +170,7 @@ def test_vector_files_beside_the_weights_do_not_confuse(tmp_path: Path) -> None:
         load_parts(folder)
 
 
-def test_options_and_weights_may_lie_apart(tmp_path: Path) -> None:
+def test_options_and_weights_can_be_in_different_directories(tmp_path: Path) -> None:
     parts = make_parts()
     folder = write_hdf5(parts, tmp_path / "old")
     (tmp_path / "elsewhere").mkdir()
@@ -186,29 +186,31 @@ def test_options_and_weights_may_lie_apart(tmp_path: Path) -> None:
         ("weights.hdf5", "Expected one HDF5 file .*found nothing.*--weights"),
     ],
 )
-def test_half_a_model_says_which_half_is_missing(gone: str, said: str, tmp_path: Path) -> None:
+def test_error_for_an_incomplete_model_names_the_missing_file(
+    gone: str, said: str, tmp_path: Path
+) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")
     (folder / gone).unlink()
     with pytest.raises(WeightsError, match=said):
         load_parts(folder)
 
 
-def test_the_golden_folders_of_allennlp_and_bilm_load_as_they_are(shared: Path) -> None:
+def test_golden_directories_of_allennlp_and_bilm_can_be_loaded(shared: Path) -> None:
     for folder in ("allenai-allennlp/test_fixtures/elmo", "allenai-bilm-tf/fixtures/model"):
         assert load_parts(shared / "fixtures" / folder).bilm.config.output_dim == 32
 
 
-# --------------------------------------------------------------------------------- damaged files
+# ------------------------------------------------------------------------------------ damaged files
 
 
-def test_weights_of_another_model_name_the_tensor(tmp_path: Path) -> None:
+def test_error_for_weights_of_another_model_names_the_tensor(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old", n_highway=2)
     with pytest.raises(WeightsError, match="no tensor 'CNN_high_1/W_carry'"):
         load_parts(folder)
 
 
 @pytest.mark.parametrize("kept", [0, 100, 5000])
-def test_a_truncated_weight_file_is_an_error(kept: int, tmp_path: Path) -> None:
+def test_truncated_weight_file_is_an_error(kept: int, tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")
     content = (folder / "weights.hdf5").read_bytes()
     (folder / "weights.hdf5").write_bytes(content[:kept])
@@ -224,7 +226,7 @@ def test_nan_in_the_weights_is_an_error(tmp_path: Path) -> None:
         load_parts(folder)
 
 
-def test_a_folder_with_other_things_is_never_replaced(tmp_path: Path) -> None:
+def test_directory_with_other_files_is_never_replaced(tmp_path: Path) -> None:
     hdf5dir.save(make_parts(), tmp_path / "old")
     with pytest.raises(OutputError, match="--overwrite"):
         hdf5dir.save(make_parts(), tmp_path / "old")

@@ -1,4 +1,4 @@
-"""A model directory: saved and loaded bit by bit, and checked when it is opened."""
+"""Model directories: bit-identical round trips, and validation when they are loaded."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def change_tensors(
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_every_shape_comes_back_bit_by_bit(kind: str, tmp_path: Path) -> None:
+def test_round_trip_of_every_shape_is_bit_identical(kind: str, tmp_path: Path) -> None:
     parts = make_parts(kind)
     save(parts, tmp_path / "model")
     loaded = load(tmp_path / "model")
@@ -54,7 +54,7 @@ def test_every_shape_comes_back_bit_by_bit(kind: str, tmp_path: Path) -> None:
     assert not loaded.bilm.training
 
 
-def test_everything_a_model_brings_along_comes_back(tmp_path: Path) -> None:
+def test_round_trip_preserves_all_optional_parts(tmp_path: Path) -> None:
     parts = make_parts(full=True)
     assert parts.head is not None
     assert parts.warm is not None
@@ -74,21 +74,21 @@ def test_everything_a_model_brings_along_comes_back(tmp_path: Path) -> None:
     }
 
 
-def test_a_second_round_trip_writes_the_same_files(tmp_path: Path) -> None:
+def test_second_round_trip_writes_identical_files(tmp_path: Path) -> None:
     save(make_parts(full=True), tmp_path / "one")
     save(load(tmp_path / "one"), tmp_path / "two")
     for file in (tmp_path / "one").iterdir():
         assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
 
 
-def test_a_loaded_model_can_be_saved_over_itself(saved: Path) -> None:
+def test_loaded_model_can_be_saved_over_itself(saved: Path) -> None:
     loaded = load(saved)
     save(loaded, saved, overwrite=True)
     assert same_bits(load(saved).bilm, make_parts().bilm)
     assert same_bits(loaded.bilm, make_parts().bilm)
 
 
-def test_training_a_loaded_model_leaves_its_file_alone(saved: Path) -> None:
+def test_training_a_loaded_model_does_not_change_its_file(saved: Path) -> None:
     loaded = load(saved)
     with torch.no_grad():
         for parameter in loaded.bilm.parameters():
@@ -96,7 +96,7 @@ def test_training_a_loaded_model_leaves_its_file_alone(saved: Path) -> None:
     assert same_bits(load(saved).bilm, make_parts().bilm)
 
 
-def test_a_model_in_half_precision_is_saved_in_float32(tmp_path: Path) -> None:
+def test_half_precision_model_is_saved_in_float32(tmp_path: Path) -> None:
     parts = make_parts()
     parts.bilm.half()
     save(parts, tmp_path / "model")
@@ -105,7 +105,7 @@ def test_a_model_in_half_precision_is_saved_in_float32(tmp_path: Path) -> None:
     )
 
 
-def test_a_generated_card_tells_the_shape(saved: Path) -> None:
+def test_generated_card_describes_the_shape(saved: Path) -> None:
     card = load(saved).card
     assert card is not None
     assert card.startswith("# model\n")
@@ -126,7 +126,7 @@ def test_other_float_types_are_read_as_float32(saved: Path, dtype: torch.dtype) 
     assert all(t.dtype == torch.float32 for t in found.values())
 
 
-# ------------------------------------------------------------------------------- damaged weights
+# ---------------------------------------------------------------------------------- damaged weights
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ def test_other_float_types_are_read_as_float32(saved: Path, dtype: torch.dtype) 
     ],
     ids=["missing", "unexpected", "shape", "integers", "nan", "inf", "overflow", "empty"],
 )
-def test_a_wrong_tensor_is_named(saved: Path, change: Any, said: str) -> None:
+def test_invalid_tensor_is_named(saved: Path, change: Any, said: str) -> None:
     change_tensors(saved, change)
     with pytest.raises(WeightsError, match=said):
         load(saved)
 
 
-def test_huge_but_finite_values_are_taken(saved: Path) -> None:
+def test_large_finite_values_are_accepted(saved: Path) -> None:
     change_tensors(saved, lambda t: t["forward_lm.layers.0.bias"].fill_(3e38))
     assert float(load(saved).bilm.state_dict()["forward_lm.layers.0.bias"].max()) > 2.9e38
 
@@ -186,21 +186,21 @@ def test_huge_but_finite_values_are_taken(saved: Path) -> None:
     ],
     ids=["empty", "noise", "header", "lfs", "hdf5", "pickle"],
 )
-def test_a_file_of_another_kind_is_recognized(saved: Path, content: bytes, said: str) -> None:
+def test_other_file_types_are_recognized(saved: Path, content: bytes, said: str) -> None:
     (saved / "model.safetensors").write_bytes(content)
     with pytest.raises(WeightsError, match=said):
         load(saved)
 
 
 @pytest.mark.parametrize("kept", [0.001, 0.3, 0.5, 0.99])
-def test_a_truncated_file_is_an_error(saved: Path, kept: float) -> None:
+def test_truncated_file_is_an_error(saved: Path, kept: float) -> None:
     content = (saved / "model.safetensors").read_bytes()
     (saved / "model.safetensors").write_bytes(content[: int(kept * len(content))])
     with pytest.raises(WeightsError, match="truncated"):
         load(saved)
 
 
-def test_a_missing_weight_file_is_named(saved: Path) -> None:
+def test_missing_weight_file_is_named(saved: Path) -> None:
     (saved / "model.safetensors").unlink()
     with pytest.raises(WeightsError, match=r"model\.safetensors"):
         load(saved)
@@ -217,7 +217,7 @@ def test_a_missing_weight_file_is_named(saved: Path) -> None:
         ("warm.safetensors", lambda t: t["hidden"].fill_(float("inf")), "infinite"),
     ],
 )
-def test_a_wrong_head_or_warm_state_is_named(
+def test_invalid_head_or_warm_state_is_named(
     tmp_path: Path, file: str, change: Any, said: str
 ) -> None:
     save(make_parts(full=True), tmp_path / "model")
@@ -247,7 +247,7 @@ def test_a_wrong_head_or_warm_state_is_named(
         (lambda c: c["bilm"]["char_cnn"].update(n_highway=100), "is missing"),
     ],
 )
-def test_a_wrong_config_is_explained_at_once(saved: Path, change: Any, said: str) -> None:
+def test_invalid_config_is_rejected_immediately(saved: Path, change: Any, said: str) -> None:
     change_config(saved, change)
     started = time.process_time()
     with pytest.raises((ConfigError, WeightsError), match=said):
@@ -256,7 +256,7 @@ def test_a_wrong_config_is_explained_at_once(saved: Path, change: Any, said: str
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
-def test_a_config_that_is_no_json_object_is_an_error(saved: Path, content: bytes) -> None:
+def test_config_that_is_not_a_json_object_is_an_error(saved: Path, content: bytes) -> None:
     (saved / "config.json").write_bytes(content)
     with pytest.raises(ConfigError, match=r"config\.json"):
         load(saved)
@@ -270,12 +270,12 @@ def test_unknown_metadata_is_kept(saved: Path) -> None:
 @pytest.mark.parametrize("name", ["config.json", "vocab.txt", "README.md"])
 def test_huge_text_files_are_not_read(name: str, tmp_path: Path) -> None:
     save(make_parts(full=True), tmp_path / "model")
-    os.truncate(tmp_path / "model" / name, 2**40)  # sparse: takes no space
+    os.truncate(tmp_path / "model" / name, 2**40)  # sparse: takes no disk space
     with pytest.raises(ElmoError, match="bytes; the limit is"):
         load(tmp_path / "model")
 
 
-def test_a_clip_beyond_the_number_type_is_an_error(saved: Path) -> None:
+def test_clip_that_overflows_the_dtype_is_an_error(saved: Path) -> None:
     change_config(saved, lambda c: c["bilm"]["lstm"].update(cell_clip=1e308))
     with pytest.raises(ConfigError, match="cell_clip"):
         load(saved)
@@ -284,21 +284,21 @@ def test_a_clip_beyond_the_number_type_is_an_error(saved: Path) -> None:
 # ------------------------------------------------------------------------------------ vocabulary
 
 
-def test_a_head_of_another_vocabulary_is_an_error(tmp_path: Path) -> None:
+def test_head_for_another_vocabulary_is_an_error(tmp_path: Path) -> None:
     save(make_parts(full=True), tmp_path / "model")
     (tmp_path / "model/vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
     with pytest.raises(WeightsError, match="3 words, but the head has 5 rows"):
         load(tmp_path / "model")
 
 
-def test_a_word_model_of_another_vocabulary_is_an_error(tmp_path: Path) -> None:
+def test_word_input_model_for_another_vocabulary_is_an_error(tmp_path: Path) -> None:
     save(make_parts("words"), tmp_path / "model")
     (tmp_path / "model/vocab.txt").write_text("a\nb\n")
     with pytest.raises(WeightsError, match="reads 5 words, but its vocabulary has 2"):
         load(tmp_path / "model")
 
 
-def test_a_word_model_without_words_says_where_to_put_them(tmp_path: Path) -> None:
+def test_error_for_a_missing_vocabulary_says_where_to_put_it(tmp_path: Path) -> None:
     save(make_parts("words"), tmp_path / "model")
     (tmp_path / "model/vocab.txt").rename(tmp_path / "words.txt")
     with pytest.raises(WeightsError, match=r"reads 5 words, but its vocabulary has 0.*vocab\.txt"):
@@ -306,7 +306,7 @@ def test_a_word_model_without_words_says_where_to_put_them(tmp_path: Path) -> No
     assert load(tmp_path / "model", vocab=tmp_path / "words.txt").vocabulary is not None
 
 
-def test_parts_that_do_not_fit_are_not_saved(tmp_path: Path) -> None:
+def test_mismatched_parts_are_not_saved(tmp_path: Path) -> None:
     parts = make_parts(full=True)
     parts.head = LMHead(7, 4)
     with pytest.raises(WeightsError, match="head has 7 rows"):
@@ -329,7 +329,7 @@ except ElmoError as error:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited on Linux")
-def test_a_huge_sparse_file_is_an_error_under_an_address_space_limit(saved: Path) -> None:
+def test_huge_sparse_file_is_an_error_with_an_address_space_limit(saved: Path) -> None:
     os.truncate(saved / "model.safetensors", 2**33)
     done = subprocess.run(
         [sys.executable, "-c", LOAD_WITH_LIMIT, str(saved)],

@@ -1,4 +1,4 @@
-"""A folder is replaced whole, only by request, and only if it holds nothing but a model."""
+"""Directories are replaced as a whole, only on request, and only if they contain a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_a_model_is_replaced_only_when_asked(saved: Path) -> None:
+def test_model_is_replaced_only_on_request(saved: Path) -> None:
     with pytest.raises(OutputError, match="--overwrite"):
         save(make_parts(seed=1), saved)
     save(make_parts(seed=1), saved, overwrite=True)
@@ -27,14 +27,14 @@ def test_a_model_is_replaced_only_when_asked(saved: Path) -> None:
     assert [entry.name for entry in saved.parent.iterdir()] == ["model"]
 
 
-def test_parts_of_the_old_model_do_not_stay(tmp_path: Path) -> None:
+def test_parts_of_the_old_model_are_removed(tmp_path: Path) -> None:
     save(make_parts(full=True), tmp_path / "model")
     save(make_parts(), tmp_path / "model", overwrite=True)
     assert load(tmp_path / "model").head is None
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_with_other_things_is_never_replaced(saved: Path, overwrite: bool) -> None:
+def test_directory_with_other_files_is_never_replaced(saved: Path, overwrite: bool) -> None:
     (saved / "thesis.tex").write_text("years of work")
     with pytest.raises(OutputError, match=r"thesis\.tex"):
         save(make_parts(), saved, overwrite=overwrite)
@@ -44,19 +44,19 @@ def test_a_folder_with_other_things_is_never_replaced(saved: Path, overwrite: bo
     assert (saved / "thesis.tex").read_text() == "years of work"
 
 
-def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
+def test_empty_directory_is_used(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     save(make_parts(), tmp_path / "empty")
     assert load(tmp_path / "empty")
 
 
-def test_a_file_in_the_way_is_not_replaced(tmp_path: Path) -> None:
+def test_existing_file_is_not_replaced_by_a_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here")
     with pytest.raises(OutputError):
         save(make_parts(), tmp_path / "file", overwrite=True)
 
 
-def test_a_link_still_leads_to_the_model_after_it_is_replaced(saved: Path) -> None:
+def test_symbolic_link_is_kept_when_the_model_is_replaced(saved: Path) -> None:
     link = saved.with_name("link")
     link.symlink_to(saved)
     save(make_parts(seed=1), link, overwrite=True)
@@ -64,7 +64,7 @@ def test_a_link_still_leads_to_the_model_after_it_is_replaced(saved: Path) -> No
     assert same_bits(load(saved).bilm, make_parts(seed=1).bilm)
 
 
-def test_a_save_that_fails_leaves_the_old_model_and_nothing_else(saved: Path) -> None:
+def test_failed_save_keeps_the_old_model_and_leaves_no_files(saved: Path) -> None:
     broken = ModelParts(make_parts(seed=1).bilm, vocabulary=Vocabulary(["\ud800"]))
     with pytest.raises(DataError, match="surrogate"):
         save(broken, saved, overwrite=True)
@@ -72,13 +72,13 @@ def test_a_save_that_fails_leaves_the_old_model_and_nothing_else(saved: Path) ->
     assert [entry.name for entry in saved.parent.iterdir()] == ["model"]
 
 
-def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_unwritable_path_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="file"):
         save(make_parts(), tmp_path / "file" / "model")
 
 
-def test_a_full_disk_is_an_error_and_leaves_the_old_model(saved: Path) -> None:
+def test_full_disk_is_an_error_and_keeps_the_old_model(saved: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""Models as packages: built, installed by pip, found by name."""
+"""Models as packages: building, installing with pip, loading by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ elmo.embed("I read it.").layers.tofile(sys.argv[1])
 """
 
 
-def test_a_package_is_installed_and_loaded_by_name(tmp_path: Path) -> None:
+def test_package_is_installed_and_loaded_by_name(tmp_path: Path) -> None:
     options = ["-o", str(tmp_path), "--name", "tiny-test", "--version", "2.1"]
     built = CliRunner().invoke(app, ["package", str(TINY_MODEL), *options])
     assert built.exit_code == 0, built.output
@@ -52,7 +52,7 @@ def test_a_package_is_installed_and_loaded_by_name(tmp_path: Path) -> None:
     assert packages["english"] == "elmokit"
 
 
-def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
     first, second = (
         build_package(TINY_MODEL, tmp_path / part, name="tiny", version="1.0") for part in "ab"
     )
@@ -69,7 +69,7 @@ def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
         ("x", "new", "Invalid version"),
     ],
 )
-def test_names_and_versions_are_checked(
+def test_names_and_versions_are_validated(
     name: str, version: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -77,12 +77,12 @@ def test_names_and_versions_are_checked(
     assert not list(tmp_path.iterdir())
 
 
-def test_only_model_directories_are_packaged(tmp_path: Path) -> None:
+def test_only_model_directories_can_be_packaged(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="elmo convert"):
         build_package(tmp_path, tmp_path / "out", name="x", version="1.0")
 
 
-def test_a_model_with_a_package_of_its_own_says_how_to_install_it(
+def test_missing_model_package_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("elmokit.sources.resolve._WEIGHTS", tmp_path)

@@ -1,4 +1,4 @@
-"""Published models, by name and by address, from a mirror on this machine."""
+"""Published models, by name and by URL, from a local mirror."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def mirror(home: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Serve
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of a model with the released small shape, all zero and therefore short on disk."""
+    """Write the files of a model with the released small shape, all zeros and therefore sparse."""
     with blank():
         bilm = BiLM(preset("small"))
     path = tmp_path_factory.mktemp("small") / "weights.hdf5"
@@ -47,7 +47,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {f"{SMALL}options.json": options, f"{SMALL}weights.hdf5": path.read_bytes()}
 
 
-def test_the_names_lead_to_the_published_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_map_to_the_published_urls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ELMOKIT_ALLENNLP_URL", raising=False)
     base = "https://allennlp.s3.amazonaws.com/models/elmo"
     folders = {
@@ -62,7 +62,7 @@ def test_the_names_lead_to_the_published_addresses(monkeypatch: pytest.MonkeyPat
             assert PUBLISHED[name].url(kind) == f"{base}/{folder}/elmo_{folder}_{kind}"
 
 
-def test_a_published_model_is_fetched_once_and_checked(
+def test_published_model_is_downloaded_once_and_validated(
     mirror: Server, small: dict[str, bytes], home: Path
 ) -> None:
     mirror.files |= small
@@ -77,7 +77,7 @@ def test_a_published_model_is_fetched_once_and_checked(
     assert {file.relative_to(home).parts[0] for file in parts.files} == {"allennlp"}
 
 
-def test_files_put_into_the_cache_by_hand_are_used(
+def test_files_copied_to_the_cache_manually_are_used(
     home: Path, small: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELMOKIT_ALLENNLP_URL", "http://127.0.0.1:9")
@@ -91,7 +91,7 @@ def test_files_put_into_the_cache_by_hand_are_used(
     assert load_parts("allennlp:small")
 
 
-def test_the_old_addresses_lead_to_the_same_files(
+def test_old_urls_lead_to_the_same_files(
     mirror: Server, small: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirror.files |= small
@@ -102,7 +102,7 @@ def test_the_old_addresses_lead_to_the_same_files(
     assert load_parts(addresses[0])
 
 
-def test_options_of_another_shape_are_refused_before_the_weights_are_fetched(
+def test_options_of_another_shape_are_rejected_before_downloading_the_weights(
     mirror: Server, small: dict[str, bytes]
 ) -> None:
     medium = PUBLISHED["allennlp:medium"].url("options.json").removeprefix(mirror.url)
@@ -114,13 +114,15 @@ def test_options_of_another_shape_are_refused_before_the_weights_are_fetched(
     assert len(mirror.requests) == 1
 
 
-def test_a_page_instead_of_options_is_refused(mirror: Server) -> None:
+def test_html_page_instead_of_options_is_rejected(mirror: Server) -> None:
     mirror.files[f"{SMALL}options.json"] = b"<html>log in to this network</html>"
     with pytest.raises(ConfigError, match=r"not JSON.*Delete .*options\.json"):
         load_parts("allennlp:small")
 
 
-def test_damaged_weights_say_what_to_delete(mirror: Server, small: dict[str, bytes]) -> None:
+def test_error_for_damaged_weights_says_what_to_delete(
+    mirror: Server, small: dict[str, bytes]
+) -> None:
     mirror.files |= small
     mirror.files[f"{SMALL}weights.hdf5"] = small[f"{SMALL}weights.hdf5"][:3000]
     with pytest.raises(
@@ -129,7 +131,7 @@ def test_damaged_weights_say_what_to_delete(mirror: Server, small: dict[str, byt
         load_parts("allennlp:small")
 
 
-def test_any_address_of_a_model_works(mirror: Server, tmp_path: Path) -> None:
+def test_any_url_of_a_model_can_be_loaded(mirror: Server, tmp_path: Path) -> None:
     parts = make_parts()
     folder = write_hdf5(parts, tmp_path / "old")
     mirror.files = {f"/m/{file.name}": file.read_bytes() for file in folder.iterdir()}

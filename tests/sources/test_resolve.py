@@ -1,4 +1,4 @@
-"""Whatever a user may write as a model is found, or the error says what was looked for."""
+"""Every way to specify a model is resolved, or the error says what was searched."""
 
 from __future__ import annotations
 
@@ -22,26 +22,24 @@ def ours(tmp_path: Path) -> Path:
     return tmp_path / "ours"
 
 
-def test_a_model_directory_or_a_file_in_it(ours: Path) -> None:
+def test_model_directory_or_a_file_in_it(ours: Path) -> None:
     for given in (ours, str(ours), ours / "config.json", ours / "model.safetensors"):
         parts = load_parts(given)
         assert same_bits(parts.bilm, make_parts().bilm)
         assert parts.source == str(given)
 
 
-def test_a_path_in_the_home_folder(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_with_a_tilde(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(ours.parent))
     assert load_parts("~/ours")
 
 
-def test_weights_alone_are_enough_if_the_options_lie_beside(tmp_path: Path) -> None:
+def test_weights_are_sufficient_if_options_are_in_the_same_directory(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")
     assert load_parts(weights=folder / "weights.hdf5")
 
 
-def test_nothing_means_the_model_of_the_package(
-    ours: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bundled_model_is_the_default(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolve, "_MODELS", ours.parent)
     monkeypatch.setattr(resolve, "DEFAULT_MODEL", "ours")
     parts = load_parts()
@@ -65,7 +63,7 @@ def test_models_of_the_package_and_of_a_checkout_have_names(
         load_parts("")
 
 
-def test_a_package_without_a_model_says_what_to_give(
+def test_package_without_a_model_says_what_to_specify(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resolve, "_MODELS", tmp_path)
@@ -86,7 +84,7 @@ def test_a_package_without_a_model_says_what_to_give(
         ("nul\0byte", "not found"),
     ],
 )
-def test_what_is_not_there_is_said_with_the_nearest_name(
+def test_missing_model_error_suggests_the_nearest_name(
     ours: Path, given: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ours.parent)
@@ -94,26 +92,26 @@ def test_what_is_not_there_is_said_with_the_nearest_name(
         load_parts(given)
 
 
-def test_a_folder_without_a_model_lists_what_it_holds(tmp_path: Path) -> None:
+def test_directory_without_a_model_lists_its_contents(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("")
     with pytest.raises(WeightsError, match=r"is not a model: .*found letter\.txt"):
         load_parts(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["encoder.pkl", "model.pt", "book.txt", "model.tar.gz"])
-def test_a_file_of_another_kind_is_refused(name: str, tmp_path: Path) -> None:
+def test_other_file_types_are_rejected(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x80\x02anything")
     with pytest.raises(WeightsError):
         load_parts(tmp_path / name)
 
 
-def test_a_model_of_another_library_is_refused(ours: Path) -> None:
+def test_models_of_other_libraries_are_rejected(ours: Path) -> None:
     (ours / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(ElmoError, match="'format' should be 'elmokit'"):
         load_parts(ours)
 
 
-def test_weights_beside_a_complete_model_are_an_error(ours: Path, tmp_path: Path) -> None:
+def test_weights_option_with_a_complete_model_is_an_error(ours: Path, tmp_path: Path) -> None:
     (tmp_path / "w.hdf5").write_bytes(b"")
     with pytest.raises(WeightsError):
         load_parts(ours, tmp_path / "w.hdf5")
@@ -129,7 +127,7 @@ def test_missing_weights_are_named(tmp_path: Path) -> None:
         load_parts(folder / "options.json", folder / "weight.hdf5")
 
 
-def test_a_missing_weights_file_is_named_and_nothing_else(tmp_path: Path) -> None:
+def test_error_for_a_missing_weight_file_names_only_that_file(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")
     with pytest.raises(WeightsError, match=r"weights\.hdf5") as raised:
         load_parts(folder / "options.json", folder / "weight.hdf5")
@@ -139,7 +137,7 @@ def test_a_missing_weights_file_is_named_and_nothing_else(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "name", ["checkpoint", "model.zip", "options.json", "weights.hdf5", "model"]
 )
-def test_a_pipe_is_not_waited_for(name: str, tmp_path: Path) -> None:
+def test_named_pipe_does_not_block(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
     for path in (tmp_path, tmp_path / name):
         with pytest.raises(ElmoError):
@@ -147,15 +145,15 @@ def test_a_pipe_is_not_waited_for(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", modeldir.FILES)
-def test_a_pipe_in_a_model_folder_is_not_waited_for(ours: Path, name: str) -> None:
+def test_named_pipe_in_a_model_directory_does_not_block(ours: Path, name: str) -> None:
     (ours / name).unlink(missing_ok=True)
     os.mkfifo(ours / name)
-    with contextlib.suppress(ElmoError):  # or it is left out, as a card is
+    with contextlib.suppress(ElmoError):  # or it is skipped, like a model card
         load_parts(ours)
 
 
 @pytest.mark.parametrize("path", ["a\0b", "\0", "allennlp:a\0b", "hf://a\0b/c"])
-def test_a_nul_in_a_path_is_an_error(path: str) -> None:
+def test_nul_in_a_path_is_an_error(path: str) -> None:
     for arguments in ((path,), (TINY_MODEL, path)):
         with pytest.raises(ElmoError):
             load_parts(*arguments)

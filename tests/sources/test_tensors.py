@@ -1,4 +1,4 @@
-"""How numbers are stored: float32, float16, int8 with scales, in one file or in parts."""
+"""Storage of tensors: float32, float16, int8 with scales, in one file or several."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
 @pytest.mark.parametrize(
     ("storage", "tolerance"), [("float32", 0.0), ("float16", 2e-3), ("int8", 2e-2)]
 )
-def test_what_is_written_is_read_within_what_the_storage_keeps(
+def test_round_trip_is_as_accurate_as_the_storage_type(
     storage: Storage, tolerance: float, tensors: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
     path = tmp_path / "model.safetensors"
@@ -41,10 +41,10 @@ def test_what_is_written_is_read_within_what_the_storage_keeps(
         assert read[name].dtype == torch.float32
         assert (read[name] - tensor).abs().max() <= tolerance
         if storage == "int8" and name != "large":
-            assert torch.equal(read[name], tensor)  # only large matrices are rounded
+            assert torch.equal(read[name], tensor)  # only large matrices are quantized
 
 
-def test_int8_takes_a_quarter_and_each_row_keeps_its_largest_number(
+def test_int8_takes_a_quarter_and_the_largest_value_per_row_is_exact(
     tensors: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
     tensors["large"][3] *= 1e-3
@@ -56,13 +56,13 @@ def test_int8_takes_a_quarter_and_each_row_keeps_its_largest_number(
     scale = tensors["large"].abs().amax(dim=1, keepdim=True)
     assert ((read - tensors["large"]).abs() <= scale / 127 * 0.5001).all()
     assert not read[4].any()
-    # Storing what was read again changes nothing any more.
+    # Storing the values again does not change them.
     write_tensors({"large": read}, tmp_path / "again.safetensors", storage="int8")
     again = read_tensors(tmp_path / "again.safetensors", {"large": (200, 130)})["large"]
     torch.testing.assert_close(again, read, rtol=1e-6, atol=0)
 
 
-def test_parts_are_read_as_one_and_a_lost_one_is_named(
+def test_several_files_are_read_as_one_and_a_missing_one_is_named(
     tensors: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
     path = tmp_path / "model.safetensors"
@@ -76,7 +76,7 @@ def test_parts_are_read_as_one_and_a_lost_one_is_named(
         read_tensors(path, shapes(tensors))
 
 
-def test_int8_without_its_scales_is_refused(
+def test_int8_without_its_scales_is_rejected(
     tensors: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
     path = tmp_path / "model.safetensors"
@@ -94,6 +94,6 @@ def test_int8_without_its_scales_is_refused(
         read_tensors(path, expected)
 
 
-def test_values_beyond_float16_are_refused(tmp_path: Path) -> None:
+def test_values_that_overflow_float16_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="range of float16"):
         write_tensors({"a": torch.tensor([1e6])}, tmp_path / "a.safetensors", storage="float16")

@@ -1,4 +1,4 @@
-"""Atomic writes by real processes, which are killed at the worst moment."""
+"""Atomic writes by real processes that are killed at the worst moment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from elmokit.storage.atomic import (
 from elmokit.storage.lock import run_lock
 from tests.process_utils import Pause, kill_when
 
-# The first rename moves the old directory aside, the second one moves the new one in.
+# The first rename moves the old directory away, the second one moves the new one in.
 BEFORE, BETWEEN, AFTER = (
     Pause("pathlib.Path.rename", call=1),
     Pause("pathlib.Path.rename", call=2),
@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
+def test_file_is_kept_until_the_new_one_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(ZeroDivisionError), replace_file(path) as temporary:
@@ -52,7 +52,7 @@ def test_a_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_directory_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_directory_is_replaced_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "directory"
     for text in ("one", "two"):
         with replace_directory(path) as temporary:
@@ -67,19 +67,17 @@ def test_a_directory_is_replaced_as_a_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("moment", "expected"), [(BEFORE, "old"), (BETWEEN, "old"), (AFTER, "new")]
 )
-def test_a_kill_during_a_replacement_loses_nothing(
-    path: Path, moment: Pause, expected: str
-) -> None:
+def test_kill_during_a_replacement_loses_nothing(path: Path, moment: Pause, expected: str) -> None:
     assert kill_when(moment, replace, path)
     assert path.exists() == (moment != BETWEEN)
     restore_directory(path)
     assert (path / "file").read_text() == expected
-    replace(path)  # and nothing is in the way of the next one
+    replace(path)  # and nothing blocks the next replacement
     assert (path / "file").read_text() == "new"
     assert {p.suffix for p in path.parent.iterdir()} <= {"", ".tmp"}
 
 
-def test_a_killed_replacement_is_restored_before_the_next_one(path: Path) -> None:
+def test_killed_replacement_is_restored_before_the_next_one(path: Path) -> None:
     assert kill_when(BETWEEN, replace, path)
 
     def check() -> None:
@@ -102,7 +100,7 @@ def test_all_directories_in_a_directory_are_restored(tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir() if p.suffix != ".tmp"} == {"a", "b.c"}
 
 
-def test_a_reader_always_finds_a_complete_directory(tmp_path: Path) -> None:
+def test_reader_always_finds_a_complete_directory(tmp_path: Path) -> None:
     path = tmp_path / "directory"
 
     def write(text: str) -> None:
@@ -115,7 +113,7 @@ def test_a_reader_always_finds_a_complete_directory(tmp_path: Path) -> None:
         writers = [pool.submit(write, text) for text in "12"]
         while not all(writer.done() for writer in writers):
             restore_directory(path)
-            with suppress(FileNotFoundError):  # the next replacement may begin at any moment
+            with suppress(FileNotFoundError):  # the next replacement may start at any time
                 assert (path / "file").read_text() in "012"
         for writer in writers:
             writer.result()
@@ -123,7 +121,7 @@ def test_a_reader_always_finds_a_complete_directory(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_only_one_of_two_processes_makes_a_new_directory(tmp_path: Path) -> None:
+def test_only_one_of_two_processes_creates_a_new_directory(tmp_path: Path) -> None:
     path = tmp_path / "directory"
 
     def check() -> None:
@@ -142,7 +140,7 @@ def test_only_one_of_two_processes_makes_a_new_directory(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_symbolic_link_still_leads_to_the_replaced_directory(tmp_path: Path) -> None:
+def test_symbolic_link_is_kept_when_its_directory_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     assert kill_when(BETWEEN, replace, tmp_path / "link")
@@ -153,7 +151,7 @@ def test_a_symbolic_link_still_leads_to_the_replaced_directory(tmp_path: Path) -
     assert (tmp_path / "real" / "file").exists()
 
 
-def test_a_path_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
+def test_unwritable_path_is_an_elmo_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for write in (replace_file, replace_directory):
         with pytest.raises(OutputError, match="Cannot write"), write(tmp_path / "file" / "x"):
@@ -161,7 +159,7 @@ def test_a_path_that_cannot_be_written_is_our_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\0b", "loop", "a" * 300])
-def test_an_impossible_path_is_an_output_error(name: str, tmp_path: Path) -> None:
+def test_invalid_path_is_an_output_error(name: str, tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OutputError), replace_directory(tmp_path / name):
         pass

@@ -13,8 +13,8 @@ CONFIG = {"layers": 2}
 ARRAYS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(2, np.float32)}
 
 
-def test_fingerprints_stay_what_they_were() -> None:
-    # Finished runs of tasks hold them: a change would make every run refuse its own model.
+def test_fingerprints_are_stable() -> None:
+    # Finished task runs store them: if they changed, every run would reject its own model.
     assert fingerprint_model(CONFIG, ARRAYS.items(), "words") == "14e6cd7b4f6c201558e0946e229f43bc"
     assert fingerprint_texts(["a", "b"]) == "0c84cf75ee142f818515ab54bd107d86"
 
@@ -36,13 +36,13 @@ def test_every_difference_changes_the_fingerprint(changed: tuple[Any, Any, str])
     )
 
 
-def test_the_memory_layout_does_not_matter() -> None:
+def test_memory_layout_does_not_affect_the_fingerprint() -> None:
     turned = ARRAYS | {"a": np.asfortranarray(ARRAYS["a"])}
     config = json.loads(json.dumps(CONFIG))
     assert fingerprint_model(config, turned.items()) == fingerprint_model(CONFIG, ARRAYS.items())
 
 
-def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
+def test_fingerprint_of_a_file_depends_on_its_bytes(tmp_path: Path) -> None:
     for name, content in (("a", b"same"), ("b", b"same"), ("c", b"other")):
         (tmp_path / name).write_bytes(content)
     a, b, c = (fingerprint_file(tmp_path / name) for name in "abc")

@@ -1,4 +1,4 @@
-"""HDF5 files that lead elsewhere, claim too much or are damaged."""
+"""HDF5 files with external references, excessive sizes or damage."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def nothing_stored(file: h5py.File, other: Path) -> None:
         nothing_stored,
     ],
 )
-def test_datasets_that_are_not_in_the_file_are_refused(
+def test_datasets_stored_outside_the_file_are_rejected(
     tmp_path: Path, make: Callable[[h5py.File, Path], None]
 ) -> None:
     with h5py.File(tmp_path / "other.h5", "w") as other:
@@ -70,7 +70,7 @@ def test_datasets_that_are_not_in_the_file_are_refused(
         find_dataset(file, "d")
 
 
-def test_a_plain_dataset_is_found_and_a_missing_one_is_none(tmp_path: Path) -> None:
+def test_regular_dataset_is_found_and_a_missing_one_is_none(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "file.h5", "w") as file:
         file["group/d"] = SECRET
         file.create_dataset("packed", data=np.zeros((2**12, 2**8)), compression="gzip")
@@ -97,19 +97,19 @@ def test_weights_and_vectors_of_other_files_are_not_read(tmp_path: Path) -> None
         elmokit.open_vectors(tmp_path / "vectors.h5")
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_named_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError):
         open_hdf5(tmp_path / "pipe")
 
 
-def test_whatever_is_raised_becomes_one_error(tmp_path: Path) -> None:
+def test_all_exceptions_become_one_error(tmp_path: Path) -> None:
     for raised in (RuntimeError("a"), KeyError("b"), ValueError("c"), TypeError("d")):
         with pytest.raises(WeightsError), hdf5_errors(tmp_path / "x", error=WeightsError):
             raise raised
 
 
-def test_flipped_bytes_are_our_errors_or_do_no_harm(tmp_path: Path) -> None:
+def test_flipped_bytes_are_elmo_errors_or_harmless(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")
     weights = folder / "weights.hdf5"
     whole = weights.read_bytes()

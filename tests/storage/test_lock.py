@@ -29,7 +29,7 @@ with run_lock(Path(sys.argv[1])):
 
 
 def count_up(directory: Path, times: int) -> None:
-    """Add to a number in a file, which goes wrong if another process does so at the same time."""
+    """Increment a number in a file, which loses updates without mutual exclusion."""
     for _ in range(times):
         with file_lock(directory / "a.lock"):
             number = int((directory / "number").read_text())
@@ -60,7 +60,7 @@ def try_to_run(directory: Path, tried: Any, results: Any) -> None:
         tried.wait()
 
 
-def test_of_runs_that_start_at_the_same_time_exactly_one_goes_on(tmp_path: Path) -> None:
+def test_exactly_one_of_several_concurrent_runs_proceeds(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     tried, results = context.Barrier(3, timeout=HANG_SECONDS), context.Queue()
     processes = [
@@ -79,7 +79,7 @@ def test_of_runs_that_start_at_the_same_time_exactly_one_goes_on(tmp_path: Path)
     ]
 
 
-def test_a_run_keeps_others_out_until_it_ends_or_is_killed(tmp_path: Path) -> None:
+def test_run_lock_is_held_until_the_process_exits_or_is_killed(tmp_path: Path) -> None:
     directory = tmp_path / "new" / "run"
     check_not_in_use(directory)
     process = subprocess.Popen(
@@ -95,37 +95,37 @@ def test_a_run_keeps_others_out_until_it_ends_or_is_killed(tmp_path: Path) -> No
             refused()
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    assert (directory / RUN_LOCK).exists()  # which locks nobody out
+    assert (directory / RUN_LOCK).exists()  # which does not lock out anyone
     check_not_in_use(directory)
     with run_lock(directory), pytest.raises(OutputError, match="in use by another process"):
         check_not_in_use(directory)
     assert not list(directory.iterdir())
 
 
-def test_an_error_within_is_not_taken_for_a_lock(tmp_path: Path) -> None:
+def test_error_inside_the_lock_is_not_reported_as_a_lock_error(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError), run_lock(tmp_path):
         raise TimeoutError
     check_not_in_use(tmp_path)
 
 
 @pytest.mark.parametrize("error", [errno.ENOSYS, errno.ENOLCK])
-def test_a_file_system_without_locks_stops_nobody(
+def test_file_systems_without_locks_are_supported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     def flock(*_: object) -> None:
         raise OSError(error, os.strerror(error))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    (tmp_path / RUN_LOCK).touch()  # left by a kill
+    (tmp_path / RUN_LOCK).touch()  # left by a killed process
     check_not_in_use(tmp_path)
-    for _ in range(2):  # no soft lock is left behind
+    for _ in range(2):  # no soft lock is left
         with run_lock(tmp_path), file_lock(tmp_path / "a.lock") as held:
             assert not held
     assert "has no file locks" in caplog.text
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_that_cannot_be_made_is_our_error(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_is_an_elmo_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="Cannot write"):
         run_lock(tmp_path / "file" / "run").__enter__()

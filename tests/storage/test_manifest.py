@@ -10,7 +10,7 @@ from elmokit.errors import ConfigError, DataError
 from elmokit.storage.manifest import check_format, read_json, write_json
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     values = {"name": "Größe", "numbers": [1, 2.5, None], "nested": {"a": "\ud800"}}
     write_json(tmp_path / "deep" / "a.json", values)
     assert read_json(tmp_path / "deep" / "a.json") == values
@@ -21,13 +21,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b'{"half": ', b"[1]", b"null", b'{"a": "\xff"}', b"[" * 100_000]
 )
-def test_a_damaged_file_is_named_with_the_remedy(tmp_path: Path, content: bytes) -> None:
+def test_error_for_a_damaged_file_says_what_to_do(tmp_path: Path, content: bytes) -> None:
     (path := tmp_path / "a.json").write_bytes(content)
     with pytest.raises(DataError, match=r"a\.json .* Make it again\.$"):
         read_json(path, error=DataError, hint="Make it again.")
 
 
-def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
+def test_missing_file_and_directory_are_identified(tmp_path: Path) -> None:
     for path in (tmp_path / "none.json", tmp_path):
         with pytest.raises(ConfigError, match=str(path)):
             read_json(path)
@@ -45,7 +45,7 @@ def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
         ({"format": "x", "format_version": 4}, "newer elmokit"),
     ],
 )
-def test_another_format_or_version_is_refused(values: dict[str, Any], named: str) -> None:
+def test_other_format_or_version_is_rejected(values: dict[str, Any], named: str) -> None:
     with pytest.raises(DataError, match=named):
         check_format(values, "a.json", "x", 3, oldest=2, error=DataError)
 
@@ -55,16 +55,16 @@ def test_known_versions_are_accepted() -> None:
         check_format({"format": "x", "format_version": version}, "a.json", "x", 2)
 
 
-def test_a_pipe_and_a_nul_in_the_path_are_our_errors(tmp_path: Path) -> None:
+def test_named_pipe_and_nul_in_the_path_are_elmo_errors(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path / "a\0b"):
         with pytest.raises(ConfigError):
             read_json(path)
 
 
-def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+def test_huge_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "manifest.json"
     path.touch()
-    os.truncate(path, 2**40)  # sparse: takes no space
+    os.truncate(path, 2**40)  # sparse: takes no disk space
     with pytest.raises(ConfigError, match=r"1,099,511,627,776 bytes; the limit is"):
         read_json(path)

@@ -1,4 +1,4 @@
-"""Whatever a kill left moved aside is restored by whoever opens it next."""
+"""Directories that a killed process had moved away are restored by the next reader."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def move_aside(path: Path) -> None:
     path.rename(path.with_name(f".{path.name}.elmokit-old"))
 
 
-def test_a_model_that_was_being_overwritten(tmp_path: Path) -> None:
+def test_interrupted_overwrite_of_a_model(tmp_path: Path) -> None:
     path = tmp_path / "model"
     assert run(elmo, "convert", TINY_MODEL, path).exit_code == 0
     (path / "README.md").write_text("the old one")
@@ -36,20 +36,20 @@ def test_a_model_that_was_being_overwritten(tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.embed("a b").layers, expected.layers)
 
 
-def test_a_model_that_is_opened_by_its_parts(tmp_path: Path) -> None:
+def test_model_that_is_opened_by_its_parts(tmp_path: Path) -> None:
     assert run(elmo, "convert", TINY_MODEL, tmp_path / "model").exit_code == 0
     move_aside(tmp_path / "model")
     assert resolve.load_parts(tmp_path / "model").vocabulary is None
 
 
-def test_a_model_in_onnx(tmp_path: Path) -> None:
+def test_onnx_model(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     onnxdir.save(onnxdir.build(resolve.load_parts(TINY_MODEL)), tmp_path / "model")
     move_aside(tmp_path / "model")
     assert type(elmokit.load(tmp_path / "model")).__name__ == "OnnxModel"
 
 
-def test_a_prepared_corpus(tmp_path: Path) -> None:
+def test_prepared_corpus(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a b c\n" * 10)
     prepare([tmp_path / "text.txt"], tmp_path / "data", workers=1)
     move_aside(tmp_path / "data")
@@ -57,7 +57,7 @@ def test_a_prepared_corpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("checkpoint", [train_checkpoint, task_checkpoint])
-def test_a_checkpoint(tmp_path: Path, checkpoint: object) -> None:
+def test_checkpoint(tmp_path: Path, checkpoint: object) -> None:
     newest = tmp_path / "checkpoints" / "step-00000002"
     newest.mkdir(parents=True)
     newest.with_name("step-00000001").mkdir()
@@ -65,7 +65,7 @@ def test_a_checkpoint(tmp_path: Path, checkpoint: object) -> None:
     assert checkpoint.newest(tmp_path) == newest  # type: ignore[attr-defined]
 
 
-def test_the_words_of_a_task(tmp_path: Path) -> None:
+def test_words_of_a_task(tmp_path: Path) -> None:
     words = Words(["a", "b"], 2, np.ones((3, 4), np.float16))
     (tmp_path / "words").mkdir()
     words.save(tmp_path / "words")

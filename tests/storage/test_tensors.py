@@ -11,7 +11,7 @@ from elmokit.errors import DataError, WeightsError
 from elmokit.storage.tensors import open_tensors, save_tensors
 
 
-def test_what_is_written_is_read_by_torch_and_numpy(tmp_path: Path) -> None:
+def test_written_file_can_be_read_with_torch_and_numpy(tmp_path: Path) -> None:
     tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(0)}
     save_tensors(tensors, path := tmp_path / "a.safetensors")
     with open_tensors(path, "pt") as file:
@@ -34,7 +34,7 @@ def test_what_is_written_is_read_by_torch_and_numpy(tmp_path: Path) -> None:
         (b"\xff" * 64, "cannot be read as safetensors"),
     ],
 )
-def test_what_is_no_safetensors_file_is_named(
+def test_other_file_types_are_identified(
     tmp_path: Path, content: bytes, named: str, framework: str
 ) -> None:
     (path := tmp_path / "a.safetensors").write_bytes(content)
@@ -42,7 +42,7 @@ def test_what_is_no_safetensors_file_is_named(
         open_tensors(path, framework, error=WeightsError)
 
 
-def test_a_truncated_file_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_error_for_a_truncated_file_says_what_to_do(tmp_path: Path) -> None:
     save_tensors({"a": torch.ones(100)}, path := tmp_path / "a.safetensors")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"Delete it\.$"):

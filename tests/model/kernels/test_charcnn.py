@@ -17,10 +17,10 @@ GROUPS = ((16, [0, 1, 2, 3, 6]), (32, [4]), (50, [5]))
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("projection_dim", [8, 20])
-def test_words_and_gradients_equal_the_plain_encoder(
+def test_vectors_and_gradients_equal_the_reference_encoder(
     activation: str, projection_dim: int, device: torch.device
 ) -> None:
-    torch.backends.cudnn.allow_tf32 = False  # of the plain convolutions on a GPU
+    torch.backends.cudnn.allow_tf32 = False  # TF32 of the reference convolutions on a GPU
     torch.manual_seed(0)
     filters = ((1, 4), (2, 4), (3, 4), (7, 8))
     config = CharCnnConfig(filters=filters, activation=activation)  # type: ignore[arg-type]

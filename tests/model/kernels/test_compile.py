@@ -1,4 +1,4 @@
-"""Compile every Triton kernel for a Hopper GPU; this needs Triton, but no GPU.
+"""Compile all Triton kernels for a Hopper GPU; this requires Triton, but no GPU.
 
 The interpreter, which the other tests use, accepts code that the compiler rejects. A child process
 runs a training step and a reader in which each kernel launch is replaced by a compilation for the

@@ -1,4 +1,4 @@
-"""The CPU's fast twins against the plain modules they stand for."""
+"""Fast CPU implementations, compared with the reference modules that they replace."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from elmokit.model.quantize import dequantize_rows, quantize_rows, quantize_rows
 from elmokit.model.softmax import LMHead
 from tests.conftest import TINY, random_bilm
 
-# The kernel's tiles are 64 columns and 6 rows: 48 and 80 leave a remainder of each kind.
+# The kernel's tiles have 64 columns and 6 rows: 48 and 80 leave a remainder of each kind.
 SHAPE = BiLMConfig(
     LstmConfig(dim=80, projection_dim=48, cell_clip=0.6, proj_clip=0.4), TINY.char_cnn
 )
@@ -74,7 +74,7 @@ def batch(config: BiLMConfig, lengths: list[int] = LENGTHS) -> tuple[Tensor, Pac
 
 
 @pytest.mark.parametrize("config", [TINY, SHAPE, NO_PROJECTION], ids=["tiny", "clips", "no-proj"])
-def test_exact_equals_the_plain_modules(config: BiLMConfig, threads: int) -> None:
+def test_exact_equals_the_reference_modules(config: BiLMConfig, threads: int) -> None:
     bilm = random_bilm(config)
     reader = TorchReader(bilm)
     x, packing, state = batch(config)
@@ -82,13 +82,13 @@ def test_exact_equals_the_plain_modules(config: BiLMConfig, threads: int) -> Non
         with torch.no_grad():
             expected, expected_state = bilm.contextualize(x, packing, start)
         found, found_state = reader.contextualize(x, packing, start)
-        # The same sums in another order, which the CPU decides: 2.1e-6 was seen without AVX-512.
+        # The CPU determines the order of summation: 2.1e-6 was observed without AVX-512.
         torch.testing.assert_close(found, expected, atol=5e-6, rtol=0)
         torch.testing.assert_close(found_state, expected_state, atol=5e-6, rtol=0)
 
 
 @pytest.mark.parametrize("make", ["exact", "native"])
-def test_the_directions_may_read_different_vectors(
+def test_directions_may_have_different_input_vectors(
     make: str, request: pytest.FixtureRequest
 ) -> None:
     bilm = random_bilm(SHAPE, scale=1.0)
@@ -108,12 +108,12 @@ def test_the_directions_may_read_different_vectors(
 
 
 @pytest.mark.parametrize(("words", "rows"), [(64, 1), (1000, 7), (130, 400)])
-def test_the_native_softmax_equals_the_reference(words: int, rows: int, kernels: Path) -> None:
+def test_native_softmax_equals_the_reference(words: int, rows: int, kernels: Path) -> None:
     torch.manual_seed(0)
     head = LMHead(words, 48)
     with torch.no_grad():
         head.bias.normal_(std=2.0)
-        # Numbers that int8 holds without loss: what is left are the sums and the exponentials.
+        # Values that int8 represents exactly: only errors of sums and exponentials remain.
         q, scale = quantize_rows(head.weight)
         head.weight.copy_(dequantize_rows(q, scale))
         h = dequantize_rows(*quantize_rows(3 * torch.randn(rows, 48)))
@@ -123,7 +123,7 @@ def test_the_native_softmax_equals_the_reference(words: int, rows: int, kernels:
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
 
 
-def test_exact_reads_long_sentences_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exact_processes_long_sentences_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     bilm = random_bilm(TINY)
     x, packing, state = batch(TINY, [40, 3, 17])
     whole, _ = TorchReader(bilm).contextualize(x, packing, state)
@@ -131,7 +131,7 @@ def test_exact_reads_long_sentences_in_pieces(monkeypatch: pytest.MonkeyPatch) -
     torch.testing.assert_close(TorchReader(bilm).contextualize(x, packing, state)[0], whole)
 
 
-def test_a_state_that_was_given_is_not_changed() -> None:
+def test_input_state_is_not_modified() -> None:
     bilm = random_bilm(TINY)
     x, packing, state = batch(TINY)
     before = [part.clone() for part in state]
@@ -140,7 +140,9 @@ def test_a_state_that_was_given_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_packed_products_equal_plain_ones(packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_products_equal_regular_products(
+    packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not packed:
         monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     w, b, plus = torch.randn(96, 48), torch.randn(96), torch.randn(7, 96)
@@ -151,7 +153,7 @@ def test_packed_products_equal_plain_ones(packed: bool, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_words_of_all_lengths_are_encoded_as_by_plain_convolutions(activation: str) -> None:
+def test_words_of_all_lengths_equal_the_reference_convolutions(activation: str) -> None:
     torch.manual_seed(0)
     config = CharCnnConfig(activation=activation, filters=((1, 16), (2, 16), (7, 32)), n_highway=2)
     encoder = CharacterEncoder(config, 16).eval()
@@ -161,7 +163,7 @@ def test_words_of_all_lengths_are_encoded_as_by_plain_convolutions(activation: s
         fast = CpuEncoder(encoder)
         torch.testing.assert_close(fast(ids), encoder(ids), atol=2e-6, rtol=1e-5)
         assert fast(ids[:0]).shape == (0, 16)
-        # Beside other words, the same bits.
+        # The result is bit-identical among other words.
         assert torch.equal(fast(ids[5:9]), fast(ids)[5:9])
 
 
@@ -169,7 +171,7 @@ def test_words_of_all_lengths_are_encoded_as_by_plain_convolutions(activation: s
 
 
 def rounded_bilm(bilm: BiLM) -> BiLM:
-    """The same model with weights that int8 holds without loss."""
+    """Create the same model with weights that int8 represents exactly."""
     for stack in (bilm.forward_lm, bilm.backward_lm):
         for name, weight in stack.named_parameters():
             if "weight" in name:
@@ -178,11 +180,12 @@ def rounded_bilm(bilm: BiLM) -> BiLM:
 
 
 def quantized_reference(bilm: BiLM, x: Tensor, packing: Packing, state: LstmState) -> Tensor:
-    """The plain modules with every input of a product rounded, per row, in float64."""
+    """Run the reference modules in float64 with every input of a product quantized per row."""
     linear, addmm, lstm = F.linear, torch.addmm, bilm.config.lstm
 
     def rounded(a: Tensor) -> Tensor:
-        if lstm.has_projection and a.shape[1] == lstm.dim:  # what is projected has 16 bits
+        # The input of the projection has 16 bits.
+        if lstm.has_projection and a.shape[1] == lstm.dim:
             high, low, scale = quantize_rows_wide(a.float())
             return (256 * high.double() + low.double()) * scale.double().unsqueeze(1)
         return dequantize_rows(*quantize_rows(a.float())).double()
@@ -209,21 +212,21 @@ def make_int8(request: pytest.FixtureRequest) -> Make:
 
 
 @pytest.mark.parametrize("config", [SHAPE, NO_PROJECTION], ids=["clips", "no-proj"])
-def test_int8_equals_the_plain_modules_on_rounded_numbers(
+def test_int8_equals_the_reference_modules_on_quantized_values(
     config: BiLMConfig, make_int8: Make, threads: int
 ) -> None:
     x, packing, state = batch(config)
     found, _ = make_int8(random_bilm(config)).contextualize(x, packing, state)
     expected = quantized_reference(random_bilm(config), x, packing, state)
-    # A number on the border between two integers may fall on the other side and moves what follows
-    # by a fraction of a step; most tokens are not touched by one.
+    # A value halfway between two integers may be rounded differently, which changes later values by
+    # a fraction of a step; most tokens are not affected.
     difference = (found - expected).abs().amax(dim=(0, 2))
     assert difference.max() < 0.02
     assert difference.median() < 1e-5
 
 
 def test_integer_products_are_exact() -> None:
-    """Weights and inputs that int8 holds without loss, sums beyond 2^24: not a bit may be lost."""
+    """Use values that int8 represents exactly and sums beyond 2^24: no bit may be lost."""
     generator = torch.Generator().manual_seed(0)
     q = torch.randint(-127, 128, (96, 2048), generator=generator)
     q[:, 0] = q[5] = 127
@@ -233,7 +236,7 @@ def test_integer_products_are_exact() -> None:
     assert torch.equal(Int8Linear(q.float())(x.float()), expected)
 
 
-def test_the_states_of_int8_go_on_with_a_text(make_int8: Make, threads: int) -> None:
+def test_int8_states_continue_a_text(make_int8: Make, threads: int) -> None:
     reader = make_int8(random_bilm(SHAPE))
     x, packing, _ = batch(SHAPE, [12])
     whole, whole_state = reader.contextualize(x, packing)
@@ -245,7 +248,9 @@ def test_the_states_of_int8_go_on_with_a_text(make_int8: Make, threads: int) -> 
     assert torch.equal(state.hidden[0], whole_state.hidden[0])
 
 
-def test_batch_mates_and_threads_do_not_change_a_bit_of_native_vectors(kernels: Path) -> None:
+def test_native_vectors_are_bit_identical_for_any_batch_and_number_of_threads(
+    kernels: Path,
+) -> None:
     bilm = random_bilm(SHAPE)
     reader = native_reader(bilm, kernels)
     lengths = np.random.default_rng(0).integers(1, 12, 70).tolist()
@@ -269,7 +274,7 @@ def test_batch_mates_and_threads_do_not_change_a_bit_of_native_vectors(kernels: 
         assert torch.equal(alone, results[0][0][:, own])
 
 
-def test_what_cannot_be_compiled_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_build_errors_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "false")
     with pytest.raises(NativeError, match="false failed"):
         build(tmp_path)
@@ -282,7 +287,7 @@ def test_what_cannot_be_compiled_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         open_library(broken)
 
 
-def test_shapes_the_kernel_cannot_read_are_known() -> None:
+def test_unsupported_shapes_are_detected() -> None:
     assert cpu_native.fits(random_bilm(SHAPE))
     assert not cpu_native.fits(random_bilm(TINY))
 
@@ -290,7 +295,7 @@ def test_shapes_the_kernel_cannot_read_are_known() -> None:
 # --------------------------------------------------------------------------------------- threads
 
 
-def test_an_error_in_a_thread_reaches_the_caller(threads: int) -> None:
+def test_error_in_a_thread_is_raised_in_the_caller(threads: int) -> None:
     def fail() -> None:
         raise ValueError("in the thread")
 
@@ -298,7 +303,7 @@ def test_an_error_in_a_thread_reaches_the_caller(threads: int) -> None:
         in_parallel([lambda: None, fail])
 
 
-def test_models_without_skips_have_none(make_int8: Make) -> None:
+def test_models_without_skip_connections(make_int8: Make) -> None:
     config = dataclasses.replace(
         SHAPE, lstm=dataclasses.replace(SHAPE.lstm, use_skip_connections=False)
     )

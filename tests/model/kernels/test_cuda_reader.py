@@ -1,4 +1,4 @@
-"""Reading on a GPU against the plain modules; through Triton's interpreter where no GPU is."""
+"""The GPU reader, compared with the reference modules; in Triton's interpreter without a GPU."""
 
 from __future__ import annotations
 
@@ -55,20 +55,19 @@ def compare(bilm: BiLM, reader: CudaReader, lengths: list[int], *, tolerance: fl
         LstmConfig(10, 4, 3, 0.2, 0.5, use_skip_connections=False),
     ],
 )
-def test_a_ragged_batch_is_read_as_by_the_plain_modules(
-    lstm: LstmConfig, lengths: list[int]
-) -> None:
+def test_ragged_batch_equals_the_reference_modules(lstm: LstmConfig, lengths: list[int]) -> None:
     bilm = model(lstm)
     compare(bilm, CudaReader(bilm), lengths, tolerance=4e-6)
 
 
-def test_no_tokens_at_all_leave_the_state_as_it_was() -> None:
+def test_batch_without_tokens_does_not_change_the_state() -> None:
     bilm = model(LstmConfig(12, 8, 2, 0.5, 0.4))
     compare(bilm, CudaReader(bilm), [0, 0], tolerance=1e-9)
 
 
-def test_tokens_are_encoded_as_by_the_plain_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_reader, "_WORDS", 2)  # blocks are filled up: slow in the interpreter
+def test_token_encoder_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Blocks are padded, which is slow in the interpreter.
+    monkeypatch.setattr(cuda_reader, "_WORDS", 2)
     bilm = model(LstmConfig(12, 8, 2, 0.5, 0.4))
     ids = torch.from_numpy(char_ids_table(["a", "Straße", "x" * 60])).long()
     found = CudaReader(bilm).encode(ids)
@@ -91,7 +90,7 @@ def test_float32_on_a_gpu_is_exact_with_and_without_graphs(lengths: list[int]) -
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("highest")  # of the reference implementation
-        for _ in range(3):  # small shapes: plainly, recorded, again
+        for _ in range(3):  # small shapes: first eagerly, then recorded, then replayed
             compare(bilm, reader, lengths, tolerance=1e-5)
     finally:
         torch.set_float32_matmul_precision(before)
@@ -100,7 +99,7 @@ def test_float32_on_a_gpu_is_exact_with_and_without_graphs(lengths: list[int]) -
 
 
 @pytest.mark.gpu
-def test_what_a_graph_gave_stays_when_it_runs_again() -> None:
+def test_results_are_not_overwritten_when_a_graph_is_replayed() -> None:
     bilm = original()
     reader = CudaReader(bilm)
     packing = Packing.of([12])
@@ -112,7 +111,7 @@ def test_what_a_graph_gave_stays_when_it_runs_again() -> None:
 
 
 @pytest.mark.gpu
-def test_bfloat16_on_a_gpu_is_near() -> None:
+def test_bfloat16_on_a_gpu_is_close_to_float32() -> None:
     bilm = original()
     packing = Packing.of([20, 7, 33] * 20)
     x = 0.5 * torch.randn(packing.n_tokens, 512, device="cuda")

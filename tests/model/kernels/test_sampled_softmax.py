@@ -13,7 +13,7 @@ V, D, N = 50, 8, 13
 
 
 @pytest.mark.parametrize("size", [11, 16, V])
-def test_loss_and_gradients_equal_the_plain_head(size: int, device: torch.device) -> None:
+def test_loss_and_gradients_equal_the_reference_head(size: int, device: torch.device) -> None:
     torch.manual_seed(0)
     head = LMHead(V, D)
     torch.nn.init.normal_(head.bias)
@@ -33,7 +33,7 @@ def test_loss_and_gradients_equal_the_plain_head(size: int, device: torch.device
         assert torch.allclose(found, expected, atol=1e-6)
 
 
-def test_a_share_of_the_loss_scales_the_gradient_and_not_the_loss(device: torch.device) -> None:
+def test_share_of_the_loss_scales_only_the_gradient(device: torch.device) -> None:
     torch.manual_seed(0)
     head, h, targets = LMHead(V, D), torch.randn(N, D), torch.randint(0, V, (N,))
     sample = draw_sample(V, 11, torch.Generator(device).manual_seed(3))

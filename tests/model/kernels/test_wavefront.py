@@ -1,4 +1,4 @@
-"""The wavefront against the plain stacks, forward and backward, restarts and states included."""
+"""The wavefront kernels, compared with the reference stacks: outputs, gradients, restarts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ B, T, U, H, D = 5, 4, 7, 12, 8
 
 def make(n_layers: int, skip: bool) -> BiLM:
     torch.manual_seed(0)
-    # Clips so tight that they are reached all the time.
+    # Clips so small that they apply all the time.
     bilm = BiLM(BiLMConfig(LstmConfig(H, D, n_layers, 0.5, 0.4, skip), None, n_words=1))
     for stack in (bilm.forward_lm, bilm.backward_lm):
         for p in stack.parameters():
@@ -29,7 +29,7 @@ def make(n_layers: int, skip: bool) -> BiLM:
 def plain(
     bilm: BiLM, x: Tensor, starts: Tensor, cell: Tensor, hidden: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Token by token with the plain modules; x (2, T, B, D), states (G, B, ...)."""
+    """Run the reference modules token by token; x (2, T, B, D), states (G, B, ...)."""
     tops, cells, hiddens = [], [], []
     for d, stack in enumerate((bilm.forward_lm, bilm.backward_lm)):
         c, r = cell[d::2], hidden[d::2]
@@ -53,7 +53,7 @@ def wave_of(bilm: BiLM, steps: int = T, dropout: float = 0.0) -> Wavefront:
 
 
 @pytest.mark.parametrize(("n_layers", "skip"), [(1, False), (2, False), (3, True)])
-def test_outputs_states_and_gradients_equal_the_plain_stacks(
+def test_outputs_states_and_gradients_equal_the_reference_stacks(
     n_layers: int, skip: bool, device: torch.device
 ) -> None:
     bilm = make(n_layers, skip)
@@ -86,7 +86,7 @@ def test_outputs_states_and_gradients_equal_the_plain_stacks(
             assert torch.allclose(views[name], p.grad, atol=2e-5), name
 
 
-def test_adopted_weights_and_parameters_are_the_same_memory() -> None:
+def test_adopted_weights_share_memory_with_the_parameters() -> None:
     bilm = make(2, True)
     before = {name: p.detach().clone() for name, p in bilm.named_parameters()}
     stacked = StackedWeights.adopt(bilm)
@@ -97,7 +97,7 @@ def test_adopted_weights_and_parameters_are_the_same_memory() -> None:
 
 
 @pytest.mark.usefixtures("device")
-def test_a_stream_read_in_two_pieces_is_read_whole() -> None:
+def test_stream_in_two_parts_equals_the_whole_stream() -> None:
     bilm = make(2, True)
     types, index = torch.randn(U, D), torch.randint(0, U, (2, 2 * T, B))
     expected = wave_of(bilm, steps=2 * T).forward(types, index)
@@ -109,7 +109,7 @@ def test_a_stream_read_in_two_pieces_is_read_whole() -> None:
     assert torch.allclose(torch.cat(pieces, dim=1), expected, atol=2e-6)
 
 
-def test_dropout_is_the_same_for_the_gradient_and_changes_with_the_seed(
+def test_dropout_mask_is_the_same_in_the_backward_pass_and_depends_on_the_seed(
     device: torch.device,
 ) -> None:
     bilm = make(2, True)
@@ -125,7 +125,7 @@ def test_dropout_is_the_same_for_the_gradient_and_changes_with_the_seed(
     loss(x, 1)
     gradients = StackedWeights.like(bilm.config.lstm, device)
     d_x = wave.backward(2 * wave.out, index, U, gradients)
-    # Along its own gradient the loss must change as fast as the gradient says.
+    # Along its own gradient, the loss must change at the rate that the gradient predicts.
     step = 1e-2 * d_x / d_x.norm()
     slope = (loss(x + step, 1) - loss(x - step, 1)) / 2e-2
     assert slope.item() == pytest.approx(d_x.norm().item(), rel=3e-2)
@@ -136,7 +136,7 @@ def test_dropout_is_the_same_for_the_gradient_and_changes_with_the_seed(
 
 
 @pytest.mark.gpu
-def test_bf16_is_near_float32_and_repeatable() -> None:
+def test_bf16_is_close_to_float32_and_repeatable() -> None:
     device = torch.device("cuda")
     torch.manual_seed(0)
     bilm = BiLM(BiLMConfig(LstmConfig(512, 128), None, n_words=1)).to(device)
