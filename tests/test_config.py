@@ -10,14 +10,14 @@ from elmokit.presets import PRESETS, preset
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_config_survives_json(name: str) -> None:
+def test_config_round_trip_through_json(name: str) -> None:
     import json
 
     config = preset(name)
     assert BiLMConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
-def test_all_problems_are_said_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     values = preset("toy").to_dict()
     values["lstm"] |= {"dim": 0, "cell_clip": -1.0}
     values["char_cnn"]["n_highway"] = -1
@@ -25,7 +25,7 @@ def test_all_problems_are_said_at_once() -> None:
         BiLMConfig.from_dict(values)
 
 
-def test_an_unknown_key_names_the_nearest() -> None:
+def test_unknown_key_error_suggests_the_nearest_name() -> None:
     values = preset("toy").to_dict()
     values["lstm"]["projecton_dim"] = values["lstm"].pop("projection_dim")
     with pytest.raises(ConfigError, match=r"projecton_dim.*Did you mean 'lstm.projection_dim'"):
@@ -33,7 +33,7 @@ def test_an_unknown_key_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("filters", [5, [5], [["a", 1]], [[1, 2, 3]], [], None, [[1, 2.5]]])
-def test_filters_that_are_none_are_refused(filters: object) -> None:
+def test_invalid_filters_are_rejected(filters: object) -> None:
     values = preset("toy").to_dict()
     values["char_cnn"]["filters"] = filters
     with pytest.raises(ConfigError, match="filters"):
@@ -50,12 +50,12 @@ def test_filters_that_are_none_are_refused(filters: object) -> None:
         ({"char_cnn": {"activation": "gelu"}}, "char_cnn.activation"),
     ],
 )
-def test_shapes_that_are_no_biLM_are_refused(change: dict[str, Any], field: str) -> None:
+def test_invalid_shapes_are_rejected(change: dict[str, Any], field: str) -> None:
     with pytest.raises(ConfigError, match=f"Invalid value for {field}"):
         BiLMConfig.from_dict(preset("original").to_dict() | change)
 
 
-def test_sizes_that_follow_are_computed() -> None:
+def test_derived_sizes() -> None:
     config = preset("original")
     assert config.n_layers == 3
     assert config.output_dim == 1024
@@ -63,7 +63,7 @@ def test_sizes_that_follow_are_computed() -> None:
     assert config.char_cnn.n_filters == 2048
 
 
-def test_an_unknown_preset_names_its_neighbor() -> None:
+def test_unknown_preset_error_suggests_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match="'medium'"):
         preset("mediun")
 
@@ -78,6 +78,6 @@ def test_an_unknown_preset_names_its_neighbor() -> None:
         {"embedding_dim": 10**9},
     ],
 )
-def test_sizes_are_bounded_before_anything_is_allocated(cnn: dict[str, object]) -> None:
+def test_sizes_are_limited_before_anything_is_allocated(cnn: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         BiLMConfig.from_dict({"lstm": {}, "char_cnn": cnn})

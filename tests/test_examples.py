@@ -1,4 +1,4 @@
-"""The examples run as they stand."""
+"""The examples run unmodified."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def run(name: str, folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_task_model_learns_its_sentences(tmp_path: Path) -> None:
+def test_task_model_learns_its_sentences(tmp_path: Path) -> None:
     out = run("task_model.py", tmp_path)
     assert "accuracy on the training sentences: 1.00" in out
     assert "mix at the output: gamma" in out
 
 
 @pytest.mark.slow
-def test_the_summary_leaves_out_what_is_beside_the_point(tmp_path: Path) -> None:
+def test_summary_excludes_irrelevant_sentences(tmp_path: Path) -> None:
     found = run("summarize.py", tmp_path).splitlines()
     assert len(found) == 3
     assert found[0].startswith("The lighthouse on the northern cape")
@@ -41,7 +41,7 @@ def test_the_summary_leaves_out_what_is_beside_the_point(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_elmo_helps_to_translate_words_that_were_never_taught(tmp_path: Path) -> None:
+def test_elmo_improves_translation_of_words_without_training_examples(tmp_path: Path) -> None:
     out = run("translate.py", tmp_path, "300")
     right = [int(share) for share in re.findall(r"(\d+)% of 200 sentences correct", out)]
     plain_known, plain_new, elmo_known, elmo_new = right
@@ -49,7 +49,7 @@ def test_elmo_helps_to_translate_words_that_were_never_taught(tmp_path: Path) ->
     assert elmo_new > plain_new + 20
 
 
-def test_the_demo_shows_context_and_writes_its_file(tmp_path: Path) -> None:
+def test_demo_shows_context_and_writes_its_file(tmp_path: Path) -> None:
     if not Path(sys.executable).with_name("elmo").exists():
         pytest.skip("the elmo command is not installed beside this python")
     out = run("demo.py", tmp_path)

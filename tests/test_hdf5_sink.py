@@ -1,4 +1,4 @@
-"""h5py can write to a disk that is full."""
+"""h5py can write to a full disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(path: Path) -> None:
             sink.check()
 
 
-def test_hdf5_survives_a_disk_that_is_full_at_any_moment(
+def test_hdf5_handles_a_full_disk_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file.h5"

@@ -1,4 +1,4 @@
-"""What objects show of themselves in a notebook."""
+"""Notebook representations of objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVIL = "<script>alert(1)</script>\"'&\ud800\x00"
 
 
 class Balanced(HTMLParser):
-    """Checks that every element is closed, and collects their names."""
+    """Checks that every element is closed, and collects the tag names."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def elmo() -> ElmoModel:
     return elmokit.load(TINY_MODEL, device="cpu")
 
 
-def test_pieces_escape_what_users_wrote() -> None:
+def test_user_text_is_escaped() -> None:
     pieces = [
         html.chips([EVIL], [0.5], [EVIL]),
         html.card(EVIL, [(EVIL, EVIL)]),
@@ -54,7 +54,7 @@ def test_pieces_escape_what_users_wrote() -> None:
     ]
     for piece in pieces:
         assert "script" not in Balanced(piece).seen
-        piece.encode()  # no half of a surrogate pair is left
+        piece.encode()  # no lone surrogate is left
 
 
 def test_vectors_show_their_tokens_and_stay_small(elmo: ElmoModel) -> None:
@@ -69,12 +69,12 @@ def test_vectors_show_their_tokens_and_stay_small(elmo: ElmoModel) -> None:
     assert f"a {cosine:.2f}" in shown[0]
 
 
-def test_a_zero_vector_is_no_reason_to_fail() -> None:
+def test_zero_vector_is_supported() -> None:
     vectors = SentenceVectors(["a", "b"], None, np.zeros((3, 2, 4), dtype=np.float32))
     Balanced(vectors._repr_html_())
 
 
-def test_a_model_shows_a_card(elmo: ElmoModel) -> None:
+def test_model_shows_a_card(elmo: ElmoModel) -> None:
     shown = elmo._repr_html_()
     assert "table" in Balanced(shown).seen
     assert "53,792" in shown
@@ -89,7 +89,7 @@ def test_a_model_shows_a_card(elmo: ElmoModel) -> None:
         assert "42.4 (reset)" in shown
 
 
-def test_a_score_shows_what_surprises() -> None:
+def test_score_highlights_surprising_tokens() -> None:
     half = math.log(0.5)
     score = SentenceScore(("a", EVIL), (half, 9 * half), (half, half), half, half, (False, True))
     shown = score._repr_html_()

@@ -1,7 +1,7 @@
-"""The notebook of the examples runs from top to bottom and shows what it was saved with.
+"""The example notebook runs from top to bottom and gives its saved output.
 
-Jupyter is not needed: the cells run in their order in one namespace, in a process of their own, in
-a copy of the folder they stand in, and show the value of a last expression as a notebook does.
+This does not need Jupyter: the cells run in order in one namespace, in a child process and a copy
+of their directory, and show the value of a last expression as a notebook does.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.docs.outputs import differences
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NOTEBOOK = EXAMPLES / "elmokit.ipynb"
-LARGEST = 300_000  # bytes: outputs travel with every clone
+LARGEST = 300_000  # bytes: outputs are part of every clone
 
-# Reads the sources of the cells as JSON; writes what each printed and showed.
+# Reads the sources of the cells as JSON; writes the text and display output of each.
 RUNNER = """
 import ast, contextlib, io, json, sys
 
@@ -49,7 +49,7 @@ def cells() -> list[dict[str, Any]]:
 
 
 def _saved(cell: dict[str, Any]) -> dict[str, str | None]:
-    """What the cell printed and showed when it was saved."""
+    """Return the saved text and display output of a cell."""
     printed = [o for o in cell["outputs"] if o["output_type"] == "stream"]
     results = [o["data"] for o in cell["outputs"] if o["output_type"] == "execute_result"]
     html = results[0].get("text/html") if results else None
@@ -59,17 +59,17 @@ def _saved(cell: dict[str, Any]) -> dict[str, str | None]:
     }
 
 
-def test_it_was_saved_whole_and_small(cells: list[dict[str, Any]]) -> None:
+def test_notebook_was_saved_completely_and_is_small(cells: list[dict[str, Any]]) -> None:
     assert NOTEBOOK.stat().st_size < LARGEST
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     assert all(cell["outputs"] for cell in cells)
     kinds = {output["output_type"] for cell in cells for output in cell["outputs"]}
-    assert kinds == {"stream", "execute_result"}  # no error among them
+    assert kinds == {"stream", "execute_result"}  # no error among the outputs
     assert str(Path.home()) not in NOTEBOOK.read_text("utf-8")
 
 
 @pytest.mark.slow
-def test_every_cell_runs_and_shows_what_was_saved(
+def test_every_cell_runs_and_gives_its_saved_output(
     cells: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = shutil.copytree(EXAMPLES, tmp_path / "examples")
@@ -90,5 +90,5 @@ def test_every_cell_runs_and_shows_what_was_saved(
         assert not found, f"{where} prints something else:\n{found}"
         assert (saved["html"] is None) == (shown["html"] is None), where
         if saved["html"] is not None:
-            # Pictures are compared by size alone: coordinates move with the last bits of a sum.
+            # Images are only compared by size: coordinates change with the last bits of a sum.
             assert len(shown["html"]) == pytest.approx(len(saved["html"]), rel=0.05), where

@@ -25,7 +25,7 @@ def die(number: int) -> int:
     return number
 
 
-def test_results_come_in_order_and_jobs_are_taken_a_little_ahead() -> None:
+def test_results_are_in_order_and_jobs_are_submitted_slightly_ahead() -> None:
     taken = []
 
     def jobs() -> Iterator[int]:
@@ -47,12 +47,12 @@ def test_no_process_is_started_for_one_worker_or_one_job(n: int, jobs: int) -> N
     assert results == [(i**2, os.getpid()) for i in range(jobs)]
 
 
-def test_an_error_of_a_worker_is_raised_here() -> None:
+def test_error_in_a_worker_is_raised_in_the_parent() -> None:
     with pytest.raises(OSError, match="No space") as caught:
         list(parallel_map(fail_at_three, range(100), 2))
     assert caught.value.errno == 28
 
 
-def test_a_worker_that_is_killed_is_an_error_and_not_a_wait() -> None:
+def test_killed_worker_is_an_error_and_does_not_hang() -> None:
     with pytest.raises(ElmoError):
         list(parallel_map(die, range(4), 2))

@@ -1,4 +1,4 @@
-"""What is said of the project in its own files is true of its code."""
+"""Statements about the code in the project's own files are correct."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "elmokit"
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
-# A row of the two tours: | `bulk/run.py` | `embed_corpus` | what happens |
+# A row of the two tables: | `bulk/run.py` | `embed_corpus` | purpose |
 TOUR = re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \| .+ \|$", GUIDE, re.MULTILINE)
 
 
 def defined(path: Path) -> set[str]:
-    """The names of the functions and classes of a file, methods as Class.method."""
+    """Return the names of the functions and classes of a file; methods as Class.method."""
     found = set()
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -36,18 +36,18 @@ def version() -> str:
     return str(project["version"])
 
 
-def test_the_tours_have_all_their_rows() -> None:
+def test_code_tours_are_complete() -> None:
     rows = [line for line in GUIDE.splitlines() if re.match(r"^\| `[\w/]+\.py`", line)]
     assert len(rows) == len(TOUR) > 30, "a row of a tour is not `file` | `name` | text"
 
 
 @pytest.mark.parametrize(("file", "name"), TOUR)
-def test_what_a_tour_names_is_there(file: str, name: str) -> None:
+def test_names_in_code_tours_exist(file: str, name: str) -> None:
     assert (PACKAGE / file).is_file(), f"CONTRIBUTING.md names {file}"
     assert name in defined(PACKAGE / file), f"CONTRIBUTING.md names {name} in {file}"
 
 
-def test_every_other_file_that_the_guide_names_is_there() -> None:
+def test_other_files_named_in_the_guide_exist() -> None:
     named = set(re.findall(r"`((?:src|tests|docs|recipes|results|benchmarks)/[\w./-]*)`", GUIDE))
     named |= set(re.findall(r"`((?:embed|model|train|cli|tasks)/[\w/]+\.py)`", GUIDE))
     assert len(named) > 20
@@ -55,7 +55,7 @@ def test_every_other_file_that_the_guide_names_is_there() -> None:
     assert not missing
 
 
-def test_names_in_the_text_of_the_guide_are_those_of_the_code() -> None:
+def test_names_in_the_text_of_the_guide_exist() -> None:
     pairs = re.findall(r"`(\w+)` (?:of|in)\s+`(src/[\w/]+\.py)`", GUIDE)
     assert len(pairs) >= 3
     for name, file in pairs:
@@ -63,7 +63,7 @@ def test_names_in_the_text_of_the_guide_are_those_of_the_code() -> None:
         assert re.search(rf"^(?:def|class) {name}\b|^{name}\b", text, re.MULTILINE), (name, file)
 
 
-def test_the_citation_has_the_version_of_the_package() -> None:
+def test_citation_has_the_version_of_the_package() -> None:
     citation = (ROOT / "CITATION.cff").read_text("utf-8")
     found = re.search(r'^version: "?([^"\n]+)"?$', citation, re.MULTILINE)
     assert found is not None
@@ -76,7 +76,7 @@ def old_code() -> list[tuple[str, Block]]:
     return [(page.name, b) for page in pages for b in blocks(page) if b.language == "py"]
 
 
-def test_code_of_old_systems_is_python_and_not_ours() -> None:
+def test_code_for_old_systems_is_valid_and_does_not_use_elmokit() -> None:
     assert len(old_code()) > 8
     for page, block in old_code():
         ast.parse(block.text, f"{page}:{block.line}")

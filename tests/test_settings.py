@@ -1,4 +1,4 @@
-"""One mechanism for all settings: what is accepted, what is refused, and how it is reported."""
+"""Settings: accepted and rejected values, and error messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Outer(Settings):
         for value in values
     ],
 )
-def test_a_wrong_value_is_reported_with_its_field(setting: str, field: str) -> None:
+def test_invalid_value_is_reported_with_its_field(setting: str, field: str) -> None:
     with pytest.raises(ConfigError, match=f"^Invalid value for {field}: .*. Expected "):
         with_settings(Outer(), [setting])
 
@@ -78,7 +78,7 @@ def test_a_wrong_value_is_reported_with_its_field(setting: str, field: str) -> N
         ("inner.flag=true", {"flag": True}),
     ],
 )
-def test_a_right_value_changes_its_setting_only(setting: str, expected: dict[str, Any]) -> None:
+def test_valid_value_changes_only_its_setting(setting: str, expected: dict[str, Any]) -> None:
     before = Outer(name="mine")
     after = with_settings(before, [setting])
     assert after == Outer(dataclasses.replace(before.inner, **expected), name="mine")
@@ -88,7 +88,7 @@ def test_a_right_value_changes_its_setting_only(setting: str, expected: dict[str
 
 
 @pytest.mark.parametrize("value", ["[" * 100_000, "9" * 10_000, "a" * 100_000])
-def test_a_monstrous_value_is_reported_in_one_short_line(value: str) -> None:
+def test_huge_invalid_value_is_reported_in_one_short_line(value: str) -> None:
     with pytest.raises(ConfigError, match=r"inner\.size") as caught:
         with_settings(Outer(), [f"inner.size={value}"])
     assert len(str(caught.value)) < 200
@@ -96,12 +96,12 @@ def test_a_monstrous_value_is_reported_in_one_short_line(value: str) -> None:
         with_settings(Outer(), ["name=\ud800"])
 
 
-def test_text_is_taken_as_it_is() -> None:
+def test_strings_are_not_converted() -> None:
     assert with_settings(Outer(), ["name=12"]).name == "12"
     assert with_settings(Outer(), ["name=a=b"]).name == "a=b"
 
 
-def test_all_problems_are_reported_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     settings = ["inner.size=x", "inner.rate=0", "dropout=1", "color=red", "nothing", "inner=3"]
     with pytest.raises(ConfigError) as caught:
         with_settings(Outer(), settings)
@@ -112,12 +112,12 @@ def test_all_problems_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["inner.siez=3", "iner.size=3"])
-def test_an_unknown_name_brings_a_suggestion(name: str) -> None:
+def test_unknown_name_error_contains_a_suggestion(name: str) -> None:
     with pytest.raises(ConfigError, match=r"Did you mean 'inner\.size'"):
         with_settings(Outer(), [name])
 
 
-def test_every_way_to_make_settings_checks_them() -> None:
+def test_all_ways_to_create_settings_validate_them() -> None:
     for make in (
         lambda: Inner(size=0),
         lambda: Inner(0),
@@ -134,7 +134,7 @@ def test_every_way_to_make_settings_checks_them() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, True, "1", None])
-def test_a_single_value_is_checked_in_the_same_way(value: Any) -> None:
+def test_single_value_is_validated_in_the_same_way(value: Any) -> None:
     assert check("epochs", 1.5, Positive) == 1.5
     with pytest.raises(ConfigError, match="Invalid value for epochs"):
         check("epochs", value, Positive)
@@ -147,7 +147,7 @@ def test_differences_are_named() -> None:
 
 
 def configurations() -> Iterator[Settings]:
-    """Every configuration that the package has by name."""
+    """Return all named configurations of the package."""
     for name in ("toy", "small", "medium", "original"):
         yield run_preset(name)
         yield run_preset(name).model
@@ -173,7 +173,9 @@ JSON = st.recursive(
 
 
 @given(st.data())
-def test_no_value_in_a_file_is_anything_but_accepted_or_refused(data: st.DataObject) -> None:
+def test_any_value_in_a_file_is_accepted_or_rejected_with_an_elmo_error(
+    data: st.DataObject,
+) -> None:
     config = data.draw(st.sampled_from([*configurations()]))
     values = config.to_dict()
     model = type(config.model) if isinstance(config, TaskConfig) else None
@@ -201,13 +203,13 @@ def numbers(values: Any) -> Iterator[float]:
 
 @dataclasses.dataclass(frozen=True)
 class Plain:
-    """A task of the user's own may have a plain dataclass."""
+    """A custom task may have a plain dataclass."""
 
     hidden: int = 16
     words: tuple[str, ...] = ()
 
 
-def test_a_plain_dataclass_of_a_task_is_checked_too() -> None:
+def test_plain_dataclass_of_a_custom_task_is_validated() -> None:
     config = TaskConfig(Plain())
     changed = with_settings(config, ["model.hidden=3", 'model.words=["a"]', "elmo.dropout=0"])
     assert changed.model == Plain(3, ("a",))
@@ -231,7 +233,7 @@ def test_a_plain_dataclass_of_a_task_is_checked_too() -> None:
         ("lstm", "n_layers", 10**9),
     ],
 )
-def test_a_file_cannot_ask_for_unbounded_memory(group: str, field: str, value: Any) -> None:
+def test_file_cannot_request_unbounded_memory(group: str, field: str, value: Any) -> None:
     values = run_preset("toy").model.to_dict()
     values[group][field] = value
     with pytest.raises(ConfigError, match=rf"{group}\.{field}"):
@@ -239,14 +241,14 @@ def test_a_file_cannot_ask_for_unbounded_memory(group: str, field: str, value: A
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_no_task_accepts_a_hidden_size_without_bounds(task: str) -> None:
+def test_all_tasks_limit_the_hidden_size(task: str) -> None:
     config = next(iter(load_task(task).presets.values()))
     with pytest.raises(ConfigError, match=r"model\.hidden"):
         with_settings(config, ["model.hidden=10000000"])
 
 
-def test_older_files_still_load() -> None:
-    """Files of earlier versions: integers for clips, no lexicon, settings that came later."""
+def test_files_of_earlier_versions_can_be_loaded() -> None:
+    """Such files have integers for clips, no lexicon, and lack newer settings."""
     old = {"lstm": {"dim": 16, "projection_dim": 8, "cell_clip": 3, "proj_clip": None}}
     shape = BiLMConfig(LstmConfig(16, 8, proj_clip=None), None, n_words=5)
     assert BiLMConfig.from_dict(old | {"n_words": 5}) == shape
@@ -260,31 +262,31 @@ def test_older_files_still_load() -> None:
     ("units", "steps"),
     [({}, 400), ({"max_steps": 7}, 7), ({"max_tokens": 641}, 2), ({"epochs": 0.5}, 8)],
 )
-def test_the_length_of_a_run_has_three_units(units: dict[str, Any], steps: int) -> None:
+def test_length_of_a_run_has_three_units(units: dict[str, Any], steps: int) -> None:
     assert with_length(run_preset("toy"), 10_000, **units).max_steps == steps
 
 
 @pytest.mark.parametrize(
     "units", [{"max_steps": 0}, {"max_tokens": -1}, {"epochs": math.nan}, {"epochs": math.inf}]
 )
-def test_a_length_that_is_none_is_refused(units: dict[str, Any]) -> None:
+def test_invalid_length_is_rejected(units: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"Invalid value for {next(iter(units))}"):
         with_length(run_preset("toy"), 10_000, **units)
 
 
-def test_two_lengths_are_refused() -> None:
+def test_two_lengths_are_rejected() -> None:
     with pytest.raises(ConfigError, match="epochs"):
         with_length(run_preset("toy"), 10_000, max_steps=3, epochs=1.0)
 
 
-def test_bundled_models_load(tmp_path: Path) -> None:
+def test_bundled_models_can_be_loaded(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[1]
     for folder in ("src/elmokit/models/english", "weights/english-original", "tests/models/tiny"):
         values = json.loads((root / folder / "config.json").read_text())["bilm"]
         assert BiLMConfig.from_dict(values).to_dict().keys() == values.keys()
 
 
-def test_rules_over_several_fields_name_one_of_them() -> None:
+def test_errors_about_several_fields_name_one_of_them() -> None:
     for make, name in (
         (lambda: LstmConfig(dim=4, projection_dim=8), "projection_dim"),
         (lambda: CharCnnConfig(filters=((9, 1),), max_characters_per_token=8), "filters"),

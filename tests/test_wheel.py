@@ -1,4 +1,4 @@
-"""The wheel in an empty environment: everything is in it, and nothing is fetched."""
+"""The wheel works in an empty environment: it is complete and downloads nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print(elmo.score("The cat sat on the mat .").perplexity < 60)
 
 
 @pytest.mark.slow
-def test_the_wheel_embeds_offline_in_an_empty_environment(tmp_path: Path) -> None:
+def test_wheel_embeds_offline_in_an_empty_environment(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT], check=True
     )
@@ -39,7 +39,7 @@ def test_the_wheel_embeds_offline_in_an_empty_environment(tmp_path: Path) -> Non
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
     install = [python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", wheel]
     subprocess.run(install, check=True)
-    # Without a network, where that can be arranged; in a folder with nothing in it.
+    # Without a network if possible, and in an empty directory.
     offline = ["unshare", "-rn"] if shutil.which("unshare") else []
     if offline and subprocess.run([*offline, "true"], check=False).returncode:
         offline = []

@@ -1,4 +1,4 @@
-"""A tiny language of entities, which a tagger can learn to the last one."""
+"""A tiny language of entities that a tagger can learn perfectly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SMALL = [
 
 
 def sentence(draw: random.Random) -> list[tuple[str, str]]:
-    """Write a sentence in IOB1: two entities that touch need a B."""
+    """Write a sentence in IOB1: two adjacent entities require a B."""
     rows = [(draw.choice(PEOPLE), "I-PER")]
     if draw.random() < 0.5:
         rows.append((draw.choice(["Smith", "Jones"]), "I-PER"))

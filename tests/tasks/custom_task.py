@@ -1,4 +1,4 @@
-"""A task of the user's own, for tests of the commands and the service."""
+"""A custom task for tests of the commands and the service."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.conftest import TINY_MODEL
 
-# A task in one file: does a sentence hold a digit?
+# A task in a single file: does a sentence contain a digit?
 OWN_TASK = """
 import json
 from dataclasses import dataclass
@@ -94,7 +94,7 @@ def custom_task(folder: Path) -> tuple[Path, *tuple[str, ...]]:
     """Write the task and data for it.
 
     Returns:
-        Its file; then the arguments that train it into `run`: train, TRAIN, DEV, options.
+        Its file; then the arguments that train it in `run`: train, TRAIN, DEV, options.
     """
     (task := folder / "digits.py").write_text(OWN_TASK)
     for name in ("train", "dev"):

@@ -1,4 +1,4 @@
-"""The paired bootstrap against drawing examples one by one, and where the answer is known."""
+"""The paired bootstrap, compared with resampling individual examples and known results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Rows = NDArray[np.float64]
 
 
 def right(chance: float, n: int, seed: int) -> Rows:
-    """Counts of a classifier that is right with some chance."""
+    """Generate the counts of a classifier with a given accuracy."""
     hits = np.random.default_rng(seed).random(n) < chance
     return np.stack([hits, np.ones(n)], axis=1).astype(np.float64)
 
 
-def test_figures_are_the_scores_of_the_whole_test_set() -> None:
+def test_scores_are_those_of_the_whole_test_set() -> None:
     gold = [("B-A", "I-A", "O"), ("O",), ("B-B", "O", "B-A")]
     guesses = [("B-A", "O", "O"), ("O",), ("B-B", "O", "B-A")]
     rows = []
@@ -33,7 +33,7 @@ def test_figures_are_the_scores_of_the_whole_test_set() -> None:
     assert mean_metric(np.zeros(2)) == 0.0
 
 
-def test_the_interval_is_that_of_drawing_examples_one_by_one() -> None:
+def test_interval_equals_resampling_individual_examples() -> None:
     base, other = right(0.6, 300, 1), right(0.7, 300, 2)
     found = paired_bootstrap([base], [other], mean_metric, draws=4000)
     random = np.random.default_rng(5)
@@ -48,11 +48,11 @@ def test_the_interval_is_that_of_drawing_examples_one_by_one() -> None:
     assert found.low < found.difference < found.high
 
 
-def test_what_is_paired_is_surer_than_what_is_not() -> None:
+def test_paired_comparison_has_a_narrower_interval() -> None:
     base = right(0.6, 400, 1)
     other = base.copy()
     wrong = np.flatnonzero(base[:, 0] == 0)
-    other[wrong[:20], 0] = 1  # right wherever the first is, and 20 times more
+    other[wrong[:20], 0] = 1  # correct whenever the first one is, and 20 more times
     found = paired_bootstrap([base], [other], mean_metric)
     assert found.difference == pytest.approx(5.0)
     assert found.low > 0
@@ -62,7 +62,7 @@ def test_what_is_paired_is_surer_than_what_is_not() -> None:
     assert apart.high - apart.low > 2 * (found.high - found.low)
 
 
-def test_the_same_system_is_not_better_and_the_seed_decides() -> None:
+def test_identical_systems_do_not_differ_and_the_seed_is_used() -> None:
     rows = right(0.5, 100, 0)
     same = paired_bootstrap([rows], [rows], mean_metric, draws=200)
     assert (same.difference, same.low, same.high, same.not_better) == (0, 0, 0, 1)
@@ -73,7 +73,7 @@ def test_the_same_system_is_not_better_and_the_seed_decides() -> None:
     assert one.examples == 100
 
 
-def test_several_runs_are_one_system_with_their_mean() -> None:
+def test_several_runs_are_averaged_to_one_system() -> None:
     base = [right(0.5, 200, seed) for seed in range(3)]
     other = [right(0.7, 200, seed) for seed in range(3, 5)]
     found = paired_bootstrap(base, other, mean_metric, draws=100)
@@ -81,7 +81,7 @@ def test_several_runs_are_one_system_with_their_mean() -> None:
     assert found.other == pytest.approx(np.mean([100 * rows[:, 0].mean() for rows in other]))
 
 
-def test_other_test_sets_are_refused() -> None:
+def test_other_test_sets_are_rejected() -> None:
     with pytest.raises(DataError, match=r"found shapes \(10, 2\), \(12, 2\)"):
         paired_bootstrap([right(0.5, 10, 0)], [right(0.5, 12, 0)], mean_metric)
     with pytest.raises(DataError):

@@ -1,4 +1,4 @@
-"""`elmo task` as its user sees it, and a task of the user's own in one file."""
+"""`elmo task` as used from the command line, and a custom task in one file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SINGLE_PROCESS = ("--static", "none")
 
 
 def elmo(*arguments: object, given: str | None = None) -> Result:
-    """Run a command in this process, which has torch already."""
+    """Run a command in this process, which has already imported torch."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=given)
     if result.exception is not None and not isinstance(result.exception, SystemExit | ElmoError):
         raise result.exception
@@ -78,7 +78,7 @@ def test_ner_from_training_to_prediction(files: tuple[str, str], tmp_path: Path)
     assert "Did you mean 'conll'?" in told
 
 
-def test_what_cannot_be_is_told_before_layers_are_computed(
+def test_impossible_requests_are_rejected_before_layers_are_computed(
     files: tuple[str, str], tmp_path: Path
 ) -> None:
     out, cache = tmp_path / "run", tmp_path / "cache"
@@ -87,7 +87,7 @@ def test_what_cannot_be_is_told_before_layers_are_computed(
     own = [*command, *changes, "--device", "cpu", "--set", "train.epochs=1", "-o"]
     done = elmo(*own, out, "--elmo", "none", "--quiet")
     assert done.exit_code == 0, done.stderr
-    assert "dev: f1 " in done.stderr  # what it is run for, and nothing else
+    assert "dev: f1 " in done.stderr  # only the dev score
     assert "epoch 1:" not in done.stderr
     assert "already contains a trained task model" in error(*own, out)
     assert "different settings: elmo.place" in error(*own, out, "--resume")
@@ -96,7 +96,7 @@ def test_what_cannot_be_is_told_before_layers_are_computed(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_task_of_ones_own_is_one_file(tmp_path: Path) -> None:
+def test_custom_task_is_one_file(tmp_path: Path) -> None:
     task, *arguments = custom_task(tmp_path)
     done = elmo("task", task, *arguments, "--json")
     assert done.exit_code == 0, done.stderr
@@ -126,15 +126,15 @@ def test_a_task_of_ones_own_is_one_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_wrong_use_is_told(arguments: list[str], message: str) -> None:
+def test_invalid_usage_is_reported(arguments: list[str], message: str) -> None:
     assert message in error("task", *arguments)
 
 
-def test_a_mistyped_task_is_wrong_usage() -> None:
+def test_unknown_task_is_a_usage_error() -> None:
     assert elmo("task", "nerr", "train").exit_code == 2
 
 
-def test_the_help_teaches_without_torch() -> None:
+def test_help_works_without_torch() -> None:
     program = (
         "import sys; from elmokit.cli.main import app\n"
         "try: app(['task', 'ner', 'train', '--help'])\n"

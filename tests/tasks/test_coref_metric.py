@@ -1,4 +1,4 @@
-"""The scores of coreference: the cases of the reference scorer, and against brute force."""
+"""Coreference scores: test cases of the reference scorer, and brute force."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from elmokit.tasks.metrics.coref import coref_scores, without_singletons
 
-# Key, response and (recall, precision) as the test cases of the reference scorer have them: A from
-# its authors, D and E from Bagga and Baldwin (1998), F to L from Vilain et al. (1995).
+# Key, response and (recall, precision) from the test cases of the reference scorer: A by its
+# authors, D and E from Bagga and Baldwin (1998), F to L from Vilain et al. (1995).
 A = "a bc def"
 CASES: list[tuple[str, str, str, dict[str, tuple[float, float]]]] = [
     ("A1", A, A, {"muc": (1, 1), "b3": (1, 1), "ceafe": (1, 1)}),
@@ -55,7 +55,7 @@ def score(key: str, response: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "key", "response", "wanted"), CASES)
-def test_the_cases_of_the_reference_scorer(
+def test_cases_of_the_reference_scorer(
     name: str, key: str, response: str, wanted: dict[str, tuple[float, float]]
 ) -> None:
     found = score(key, response)["measures"]
@@ -81,17 +81,17 @@ def test_documents_are_summed_and_the_score_is_the_mean_of_three() -> None:
     assert (found["gold_mentions"], found["predicted_clusters"]) == (5, 3)
 
 
-def test_nothing_to_score_gives_zero() -> None:
+def test_empty_input_has_score_zero() -> None:
     for gold, predicted in (([], []), ([[]], [[]]), ([["ab"]], [[]]), ([[]], [["ab"]])):
         assert coref_scores(gold, predicted)["conll"] == 0
 
 
-def test_singletons_can_be_left_out() -> None:
+def test_singletons_can_be_excluded() -> None:
     assert without_singletons(["a", "bc", "d", "efg"]) == ["bc", "efg"]
 
 
 def partition(labels: list[int | None]) -> list[set[int]]:
-    """Put mention i into the cluster `labels[i]`; None: it is no mention."""
+    """Put mention i in the cluster `labels[i]`; None: it is not a mention."""
     found: dict[int, set[int]] = {}
     for mention, label in enumerate(labels):
         if label is not None:
@@ -104,7 +104,7 @@ labels = st.lists(st.one_of(st.none(), st.integers(0, 4)), min_size=9, max_size=
 
 @settings(max_examples=150, deadline=None)
 @given(labels, labels)
-def test_every_measure_equals_its_definition(
+def test_all_metrics_equal_their_definitions(
     one: list[int | None], other: list[int | None]
 ) -> None:
     gold, predicted = partition(one), partition(other)
@@ -119,7 +119,7 @@ def test_every_measure_equals_its_definition(
 
 
 def muc(own: list[set[int]], others: list[set[int]]) -> float:
-    """Count how many pieces the other side cuts each cluster into."""
+    """Count the parts into which the other side splits each cluster."""
     missing = sum(len(pieces(cluster, others)) - 1 for cluster in own)
     links = sum(len(cluster) - 1 for cluster in own)
     return (links - missing) / links if links else 0.0

@@ -1,4 +1,4 @@
-"""The CRF against all label sequences, one by one."""
+"""The CRF, compared with enumerating all label sequences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elmokit.tasks.nn.crf import AllowedTransitions, Crf
 
 
 def score(crf: Crf, emissions: Tensor, labels: tuple[int, ...]) -> Tensor:
-    """Sum it up by the definition."""
+    """Sum the scores by definition."""
     total = crf.start[labels[0]] + crf.end[labels[-1]]
     for k, label in enumerate(labels):
         total = total + emissions[k, label]
@@ -44,7 +44,7 @@ def random_rules(n: int) -> AllowedTransitions:
 
 
 @pytest.mark.parametrize("constrained", [False, True])
-def test_partition_likelihood_and_best_equal_brute_force(constrained: bool) -> None:
+def test_partition_likelihood_and_best_path_equal_brute_force(constrained: bool) -> None:
     torch.manual_seed(3)
     n, lengths = 4, [5, 1, 3, 4, 2]
     rules = random_rules(n) if constrained else everything(n)
@@ -66,7 +66,7 @@ def test_partition_likelihood_and_best_equal_brute_force(constrained: bool) -> N
         assert loss.item() == pytest.approx((torch.logsumexp(scores, 0) - scores[-1]).item())
 
 
-def test_padding_changes_nothing_and_gets_no_gradient() -> None:
+def test_padding_has_no_effect_and_gets_no_gradient() -> None:
     torch.manual_seed(0)
     crf = Crf(random_rules(5))
     short = torch.randn(1, 4, 5)
@@ -81,7 +81,7 @@ def test_padding_changes_nothing_and_gets_no_gradient() -> None:
     assert not long.grad[:, 4:].any()
 
 
-def test_gradients_are_right() -> None:
+def test_gradients_are_correct() -> None:
     torch.manual_seed(0)
     crf = Crf(random_rules(3)).double()
     mask = torch.arange(4) < torch.tensor([4, 1, 3])[:, None]
@@ -91,12 +91,12 @@ def test_gradients_are_right() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["BIOES", "BIO"])
-def test_decoded_tags_never_break_the_rules(scheme: str) -> None:
+def test_decoded_tags_satisfy_the_constraints(scheme: str) -> None:
     torch.manual_seed(1)
     labels = build_tag_set(["A", "B"], scheme)
     rules = allowed_transitions(labels, scheme)
     crf = Crf(rules)
-    for scale in (1.0, 50.0, 1000.0):  # however sure the emissions are
+    for scale in (1.0, 50.0, 1000.0):  # regardless of the emissions
         lengths = torch.randint(1, 12, (64,))
         mask = torch.arange(12) < lengths[:, None]
         found = crf.decode(torch.randn(64, 12, len(labels)) * scale, mask)
@@ -104,7 +104,7 @@ def test_decoded_tags_never_break_the_rules(scheme: str) -> None:
             assert is_allowed(rules, tuple(row[:length]))
 
 
-def test_the_rules_of_bioes_and_bio() -> None:
+def test_constraints_of_bioes_and_bio() -> None:
     labels = build_tag_set(["A", "B"], "BIOES")
     rules = allowed_transitions(labels, "BIOES")
     at = {label: i for i, label in enumerate(labels)}
@@ -143,6 +143,6 @@ def test_training_learns_the_transitions() -> None:
 
 
 @pytest.mark.parametrize("types", ["9" * 100, [str(i) for i in range(1000)]])
-def test_labels_that_no_task_has_are_an_error(types: str | list[str]) -> None:
+def test_invalid_labels_are_an_error(types: str | list[str]) -> None:
     with pytest.raises(DataError):
         build_tag_set(types, "BIOES")

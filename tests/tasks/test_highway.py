@@ -1,4 +1,4 @@
-"""The alternating highway LSTM against its equations, written down step by step."""
+"""The alternating highway LSTM, compared with its equations, one step at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HIDDEN = 5
 
 
 def plain_layer(layer: HighwayLstm, x: Tensor, *, backward: bool, keep: Tensor) -> Tensor:
-    """One sentence, (T, D), by the equations; autograd finds its own way back."""
+    """Compute one sentence, (T, D), with the equations; autograd derives the gradients."""
     size = layer.carry.out_features
     h, c = x.new_zeros(size), x.new_zeros(size)
     out: dict[int, Tensor] = {}
@@ -51,7 +51,7 @@ def given(n_layers: int, dropout: float = 0.0) -> tuple[AlternatingLstm, Tensor,
 
 @pytest.mark.parametrize("n_layers", [1, 2, 3])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_values_and_gradients_are_those_of_the_equations(n_layers: int, dropout: float) -> None:
+def test_values_and_gradients_equal_the_equations(n_layers: int, dropout: float) -> None:
     model, x, mask = given(n_layers, dropout)
     torch.manual_seed(9)
     found = model(x.requires_grad_(), LENGTHS)
@@ -75,7 +75,7 @@ def test_values_and_gradients_are_those_of_the_equations(n_layers: int, dropout:
         assert torch.allclose(a, b, atol=1e-11)
 
 
-def test_the_first_layer_against_numpy() -> None:
+def test_first_layer_equals_numpy() -> None:
     torch.manual_seed(0)
     layer = HighwayLstm(3, 2, dropout=0.0)
     x = torch.randn(4, 1, 3)
@@ -90,7 +90,7 @@ def test_the_first_layer_against_numpy() -> None:
         assert np.allclose(step, h, atol=1e-6)
 
 
-def test_the_written_way_back_is_the_derivative() -> None:
+def test_manual_backward_pass_is_the_derivative() -> None:
     torch.manual_seed(0)
     shapes = [(3, 2, 20), (3, 2, 4), (20, 4)]
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
@@ -99,7 +99,7 @@ def test_the_written_way_back_is_the_derivative() -> None:
         assert torch.autograd.gradcheck(_Recurrence.apply, (*inputs, mask))
 
 
-def test_padding_and_batch_mates_change_nothing() -> None:
+def test_padding_and_batch_have_no_effect() -> None:
     model, x, mask = given(4)
     together = model(x, LENGTHS)
     noisy = model(torch.where(mask, x, torch.full_like(x, 30.0)), LENGTHS)
@@ -110,7 +110,7 @@ def test_padding_and_batch_mates_change_nothing() -> None:
     assert torch.isfinite(model(x, [0] * len(LENGTHS))).all()
 
 
-def test_one_mask_for_all_steps_in_training_alone() -> None:
+def test_dropout_mask_is_shared_by_all_steps_and_only_used_in_training() -> None:
     torch.manual_seed(0)
     model = AlternatingLstm(6, 50, 1, dropout=0.5)
     x = torch.randn(3, 9, 6)
@@ -121,7 +121,7 @@ def test_one_mask_for_all_steps_in_training_alone() -> None:
     assert not (model.eval()(x, [9] * 3) == 0).any()
 
 
-def test_gates_start_orthonormal_with_an_open_forget_gate() -> None:
+def test_gates_are_initialized_orthonormally_with_an_open_forget_gate() -> None:
     layer = HighwayLstm(12, 8, dropout=0.1)
     for linear in (layer.read, layer.carry, layer.recur):
         for gate in linear.weight.split(8):
@@ -130,7 +130,7 @@ def test_gates_start_orthonormal_with_an_open_forget_gate() -> None:
 
 
 @pytest.mark.gpu
-def test_a_gpu_gives_the_same_values_and_gradients() -> None:
+def test_gpu_gives_the_same_values_and_gradients() -> None:
     model, x, mask = given(3)
     found = []
     for device in ("cpu", "cuda"):

@@ -1,4 +1,4 @@
-"""Lines of JSON that are JSON, and yet no text."""
+"""JSON lines that are valid JSON but not valid text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elmokit.tasks.registry import load_task
 from elmokit.text.lines import Line
 
 HALF = "\ud800 bad"
-#: Examples to predict on, as each task takes them.
+#: Examples for prediction, in the format of each task.
 EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "ner": [{"tokens": ["a", HALF]}, {"text": HALF}],
     "sst5": [{"tokens": ["a", HALF]}, {"text": HALF}],
@@ -26,20 +26,20 @@ CASES = [(name, example) for name, examples in EXAMPLES.items() for example in e
 
 
 @pytest.mark.parametrize(("name", "example"), CASES)
-def test_half_of_a_surrogate_pair_is_refused(name: str, example: dict[str, Any]) -> None:
+def test_lone_surrogates_are_rejected(name: str, example: dict[str, Any]) -> None:
     line = Line("x", 7, json.dumps(example))
     with pytest.raises(DataError, match=r"x, line 7.*: .*(surrogate|unexpected end of hex)"):
         list(load_task(name).parse([line], "jsonl"))
 
 
 @pytest.mark.parametrize(("name", "example"), CASES)
-def test_whole_pairs_are_read(name: str, example: dict[str, Any]) -> None:
+def test_surrogate_pairs_are_read(name: str, example: dict[str, Any]) -> None:
     written = json.dumps(example).replace("\\ud800", "\\ud83d\\ude00")
     found = list(load_task(name).parse([Line("x", 7, written)], "jsonl"))
     assert "\U0001f600" in repr(found)
 
 
-def test_files_to_train_on_are_read_alike(tmp_path: Path) -> None:
+def test_training_files_are_read_in_the_same_way(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     for name, example in (
         ("srl", {"words": ["a", HALF], "frames": []}),
@@ -52,7 +52,7 @@ def test_files_to_train_on_are_read_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_nesting_beyond_bounds_is_an_error_with_its_line(name: str) -> None:
+def test_excessive_nesting_is_an_error_with_its_line(name: str) -> None:
     for depth in (500, 100_000):
         deep = '{"tokens": ' + "[" * depth + "]" * depth + "}"
         with pytest.raises(DataError, match="x, line 7: "):

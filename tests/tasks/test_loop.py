@@ -1,4 +1,4 @@
-"""The training loop by real runs: same seed, real kills, early stopping, refusals."""
+"""The training loop in complete runs: determinism, kills, early stopping, rejected input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.process_utils import run as run_child
 from tests.tasks.conftest import SMALL, settings, write_columns
 
 TASK = Ner()
-# Where the runs below are killed.
+# Calls at which the runs below are killed.
 SAVE = "elmokit.tasks.checkpoint.Run.save"
 WRITE = "elmokit.tasks.checkpoint.write_tensors"
 SAVE_RESULT = "elmokit.tasks.saved.save"
@@ -47,17 +47,17 @@ def weights(run: Path) -> dict[str, bytes]:
     return {k: t.numpy().tobytes() for k, t in load_file(run / "weights.safetensors").items()}
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_others(
+def test_same_seed_gives_the_same_weights_and_another_seed_does_not(
     data: Data[Sentence], tmp_path: Path
 ) -> None:
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        torch.rand(3)  # what the caller draws has no part in it
+        torch.rand(3)  # random numbers that the caller draws have no effect
         train(TASK, config("train.epochs=2", f"train.seed={seed}"), data, tmp_path / name)
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
     assert weights(tmp_path / "a") != weights(tmp_path / "c")
 
 
-def test_random_numbers_of_the_caller_are_left_alone(data: Data[Sentence], tmp_path: Path) -> None:
+def test_random_state_of_the_caller_is_not_changed(data: Data[Sentence], tmp_path: Path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(2)
     torch.manual_seed(5)
@@ -66,7 +66,7 @@ def test_random_numbers_of_the_caller_are_left_alone(data: Data[Sentence], tmp_p
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adadelta", "sgd"])
-def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
+def test_interrupted_run_resumes_with_identical_results(
     data: Data[Sentence], tmp_path: Path, optimizer: str
 ) -> None:
     run = config("train.epochs=3", f"train.optimizer={optimizer}", "train.halve_after=1")
@@ -86,7 +86,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Files for one batch an epoch."""
+    """Write data with one batch per epoch."""
     folder = tmp_path_factory.mktemp("few")
     return str(write_columns(folder / "a", 8, 1)), str(write_columns(folder / "b", 4, 2))
 
@@ -99,10 +99,10 @@ def command(files: tuple[str, str], run: Path, cache: Path) -> list[object]:
     return words
 
 
-def test_kill_9_changes_nothing(few: tuple[str, str], tmp_path: Path) -> None:
+def test_kill_9_does_not_change_the_result(few: tuple[str, str], tmp_path: Path) -> None:
     for point in (
         Pause(SAVE, call=2, after=True),
-        Pause(WRITE, call=2),  # amid its first checkpoint
+        Pause(WRITE, call=2),  # during its first checkpoint
         Pause(SAVE_RESULT),
     ):
         assert kill_when(point, elmo, *command(few, tmp_path / "killed", tmp_path / "cache"))
@@ -119,7 +119,7 @@ def train_in_child(files: tuple[str, str], run: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [pytest.param(1, marks=pytest.mark.ci), 2, 3, 4, 5])
-def test_a_kill_at_any_file_operation_changes_nothing(
+def test_kill_at_any_file_operation_does_not_change_the_result(
     few: tuple[str, str], tmp_path: Path, first: int
 ) -> None:
     train_in_child(few, tmp_path / "whole")
@@ -133,7 +133,7 @@ def test_a_kill_at_any_file_operation_changes_nothing(
     assert n > 60
 
 
-def test_a_second_run_is_kept_out_of_the_folder(
+def test_concurrent_run_in_the_same_directory_is_rejected(
     few: tuple[str, str], data: Data[Sentence], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -149,7 +149,7 @@ def test_a_second_run_is_kept_out_of_the_folder(
 
 
 def scored(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
-    """Let the epochs of the next run have these scores on the dev set, and then the last again."""
+    """Use these scores for the epochs of the next run, and then repeat the last one."""
     left, real = list(scores), TASK.score
 
     def score(examples: Any, predictions: Any) -> Any:
@@ -171,13 +171,13 @@ def test_early_stopping_and_halving(
     assert rates[-1] == pytest.approx(1e-9 / 8)
 
 
-def test_the_best_epoch_is_kept(
+def test_best_epoch_is_kept(
     data: Data[Sentence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def log(line: str) -> None:
         if line.startswith("epoch 2"):
             [path] = (tmp_path / "run" / "checkpoints").glob("*")
-            assert path.name.endswith("0001")  # told before it is saved
+            assert path.name.endswith("0001")  # logged before it is saved
 
     scored(monkeypatch, [50.0, 90.0, 70.0, 90.0])
     result = train(TASK, config("train.epochs=3"), data, tmp_path / "run", log=log)
@@ -187,7 +187,7 @@ def test_the_best_epoch_is_kept(
     assert weights(tmp_path / "run") == weights(tmp_path / "two")
 
 
-def test_patience_and_halving_wait_for_the_first_score(
+def test_patience_and_halving_start_with_the_first_score(
     data: Data[Sentence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = config("train.epochs=30", "train.patience=2", "train.halve_after=1")
@@ -200,7 +200,7 @@ def test_patience_and_halving_wait_for_the_first_score(
     assert len(set(rates[:5])) == 1
     assert rates[4:] == [rates[0], rates[0] / 2, rates[0] / 4]
 
-    # A run that is stopped among the zeros goes on counting as if it had not been.
+    # A run that is interrupted during the zeros continues to count as if it had not been.
     def interrupt(name: str, done: int, _: int) -> None:
         if (name, done) == ("epoch 4", 2) and not (tmp_path / "stopped").exists():
             (tmp_path / "stopped").touch()
@@ -229,7 +229,7 @@ NAN = float("nan")
         ([-2.0, NAN, -1.0, -3.0], 3, ""),
     ],
 )
-def test_a_score_that_is_no_number_is_worse_than_any(
+def test_nan_score_is_worse_than_any_other(
     data: Data[Sentence],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -245,7 +245,7 @@ def test_a_score_that_is_no_number_is_worse_than_any(
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.Adadelta])
-def test_a_weight_without_an_axis_goes_on_as_it_was(
+def test_optimizer_state_of_a_scalar_weight_is_resumed(
     kind: type[torch.optim.Optimizer], tmp_path: Path
 ) -> None:
     class Scalar(torch.nn.Module):
@@ -276,7 +276,7 @@ def test_a_weight_without_an_axis_goes_on_as_it_was(
     assert torch.equal(first.model.a, again.model.a)
 
 
-def test_young_checkpoints_are_not_replaced(data: Data[Sentence], tmp_path: Path) -> None:
+def test_recent_checkpoints_are_not_replaced(data: Data[Sentence], tmp_path: Path) -> None:
     kept: list[list[str]] = []
 
     def log(line: str) -> None:
@@ -288,13 +288,13 @@ def test_young_checkpoints_are_not_replaced(data: Data[Sentence], tmp_path: Path
     assert kept == [[], [], []]
 
 
-def test_folders_in_use_are_not_touched(data: Data[Sentence], tmp_path: Path) -> None:
+def test_existing_directories_are_not_changed(data: Data[Sentence], tmp_path: Path) -> None:
     out = tmp_path / "run"
     train(TASK, config("train.epochs=1"), data, out)
     with pytest.raises(OutputError):
         train(TASK, config("train.epochs=1"), data, out)
     again = train(TASK, config("train.epochs=1"), data, out, resume=True)
-    assert again.epochs == 1  # finished: nothing is done
+    assert again.epochs == 1  # finished: no work is left
     with pytest.raises(ConfigError, match=r"different settings: model.hidden"):
         train(TASK, config("train.epochs=1", "model.hidden=9"), data, out, resume=True)
     (tmp_path / "file").touch()
@@ -304,7 +304,7 @@ def test_folders_in_use_are_not_touched(data: Data[Sentence], tmp_path: Path) ->
         train(TASK, config(), data, tmp_path)
 
 
-def test_a_finished_run_is_made_no_longer_and_measured_on_nothing_else(
+def test_finished_run_is_not_extended_or_evaluated_on_other_data(
     files: tuple[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -323,7 +323,7 @@ def test_a_finished_run_is_made_no_longer_and_measured_on_nothing_else(
         train(TASK, longer, measured, out, resume=True)
 
 
-def test_while_the_score_is_0_the_last_epoch_is_the_best(
+def test_last_epoch_is_the_best_while_the_score_is_0(
     data: Data[Sentence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
@@ -336,13 +336,13 @@ def test_while_the_score_is_0_the_last_epoch_is_the_best(
     train(TASK, config("train.epochs=3"), data, tmp_path / "risen", log=told.append)
     assert weights(tmp_path / "run") == weights(tmp_path / "risen")
     assert len([line for line in told if "never exceeded" in line]) == 1
-    # A metric of a user's own may be negative.
+    # The metric of a custom task may be negative.
     monkeypatch.undo()
     scored(monkeypatch, [-5.0, 0.0, -3.0])
     assert train(TASK, config("train.epochs=3"), data, tmp_path / "signed").best_epoch == 2
 
 
-def test_other_data_are_not_gone_on_with(
+def test_run_does_not_resume_with_other_data(
     data: Data[Sentence], files: tuple[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -364,7 +364,7 @@ def test_other_data_are_not_gone_on_with(
         train(TASK, config(), data, out, resume=True)
 
 
-def test_damaged_results_are_refused(data: Data[Sentence], tmp_path: Path) -> None:
+def test_damaged_results_are_rejected(data: Data[Sentence], tmp_path: Path) -> None:
     out, run = tmp_path / "run", config("train.epochs=1")
     train(TASK, run, data, out)
     values = json.loads((out / "config.json").read_text())
@@ -374,13 +374,13 @@ def test_damaged_results_are_refused(data: Data[Sentence], tmp_path: Path) -> No
             train(TASK, run, data, out, resume=True)
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(data: Data[Sentence], tmp_path: Path) -> None:
+def test_non_finite_loss_stops_the_run(data: Data[Sentence], tmp_path: Path) -> None:
     run = config("train.optimizer=sgd", "train.clip=0", "train.learning_rate=1e30")
     with pytest.raises(NotFiniteError, match="learning rate below"):
         train(TASK, run, data, tmp_path / "run")
 
 
-def test_shares_are_parts_of_larger_shares() -> None:
+def test_fractions_are_subsets_of_larger_fractions() -> None:
     examples = [Sentence((str(i),)) for i in range(1000)]
     small, large = sample_fraction(examples, 0.1), sample_fraction(examples, 0.5)
     assert len(small) == 100
@@ -389,14 +389,14 @@ def test_shares_are_parts_of_larger_shares() -> None:
     assert len(sample_fraction(examples[:3], 0.001)) == 1
 
 
-def test_a_share_of_the_data_knows_its_own_words_only(files: tuple[str, str]) -> None:
+def test_fraction_of_the_data_uses_only_its_own_words(files: tuple[str, str]) -> None:
     whole = load_data(TASK, config(), *files)
     part = load_data(TASK, config("train.share=0.1"), *files)
     assert len(part.train) == 6
     assert len(part.words) < len(whole.words)
 
 
-def test_batches_hold_every_example_once_within_the_bounds() -> None:
+def test_batches_contain_every_example_once_within_the_limits() -> None:
     sizes = np.random.default_rng(0).integers(1, 60, 500)
     sizes[7] = 1000
     seen = []
@@ -411,7 +411,7 @@ def test_batches_hold_every_example_once_within_the_bounds() -> None:
     assert seen[0] != seen[1] != seen[2]
 
 
-def test_settings_are_checked() -> None:
+def test_settings_are_validated() -> None:
     base = Ner.presets["paper"]
     changed = with_settings(base, ["train.epochs=3", "elmo.mix=0.5,0.5,0", "elmo.penalty=1"])
     assert changed.train.epochs == 3

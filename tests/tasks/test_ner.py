@@ -1,4 +1,4 @@
-"""NER from file to file: what is read, what is learned, what is refused."""
+"""NER from file to file: supported formats, learning, rejected input."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_columns_documents_and_empty_documents(tmp_path: Path) -> None:
     assert found[0].tags == ("I-ORG", "O")
 
 
-def test_tabs_keep_spaces_and_other_spaces_stay_in_the_token(tmp_path: Path) -> None:
+def test_tab_separated_tokens_may_contain_spaces(tmp_path: Path) -> None:
     assert read(tmp_path, "New York\tB-LOC\n")[0].tokens == ("New York",)
     assert read(tmp_path, "5\u00a0000 O\n")[0].tokens == ("5\u00a0000",)
 
@@ -64,12 +64,12 @@ def test_tabs_keep_spaces_and_other_spaces_stay_in_the_token(tmp_path: Path) -> 
         ("a O\nb PER\n", r"line 2: invalid tag 'PER'"),
     ],
 )
-def test_bad_columns_are_named(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_columns_are_identified(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(tmp_path, text)
 
 
-def test_a_very_long_sentence_gives_a_warning(tmp_path: Path) -> None:
+def test_very_long_sentence_gives_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "data.txt"
     path.write_text("w B-A\n" * 1001)
     with pytest.warns(ElmoWarning, match="the longest text has 1,001 tokens"):
@@ -77,7 +77,7 @@ def test_a_very_long_sentence_gives_a_warning(tmp_path: Path) -> None:
     assert len(found.tokens) == 1001
 
 
-def test_text_json_and_columns_can_be_predicted_on() -> None:
+def test_prediction_reads_text_json_and_columns() -> None:
     raw = [Line("x", 1, "Ann saw Bob. Dave left."), Line("x", 2, "")]
     sentences = list(TASK.parse(raw, "text"))
     assert [s.tokens for s in sentences] == [("Ann", "saw", "Bob", "."), ("Dave", "left", ".")]
@@ -93,15 +93,15 @@ def test_text_json_and_columns_can_be_predicted_on() -> None:
 
 
 @pytest.mark.parametrize("token", ["a\tb", "c\nd", "c\rd", "", " ", "\u3000"])
-def test_tokens_that_columns_cannot_hold_are_refused(token: str) -> None:
+def test_tokens_that_columns_cannot_represent_are_rejected(token: str) -> None:
     good, bad = (json.dumps({"tokens": ["Ann", found]}) for found in ("New York", token))
     parsed = TASK.parse([Line("x", 1, good), Line("x", 2, bad)], "jsonl")
-    assert next(parsed).tokens == ("Ann", "New York")  # a space inside has its place there
+    assert next(parsed).tokens == ("Ann", "New York")  # an inner space is allowed
     with pytest.raises(DataError, match=r"x, line 2: .*invalid token \"\S* ?\": .*tabs"):
         next(parsed)
 
 
-def test_training_data_without_entities_is_refused() -> None:
+def test_training_data_without_entities_is_rejected() -> None:
     with pytest.raises(DataError):
         TASK.learn([Sentence(("a",), ("O",))])
 
@@ -130,7 +130,7 @@ def trained(
 
 
 @pytest.mark.parametrize("place", ["none", "input"])
-def test_the_tagger_learns(
+def test_tagger_learns(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
 ) -> None:
     config = settings(f"elmo.place={place}", "train.epochs=10", "train.patience=3")
@@ -142,7 +142,7 @@ def test_the_tagger_learns(
     assert set(result.mixes) == ({"input"} if place == "input" else set())
 
 
-def test_gradients_reach_the_mixes_and_not_the_biLM(
+def test_gradients_reach_the_mixes_but_not_the_biLM(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
     before = {name: p.clone() for name, p in elmo.bilm.named_parameters()}
@@ -160,7 +160,7 @@ def model_of(data: Data[Sentence], *changes: str) -> NerModel:
     return TASK.model(settings(*changes), data.label_info, data.words, data.elmo).eval()
 
 
-def test_batch_mates_change_nothing(
+def test_predictions_do_not_depend_on_the_batch(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
     data = load_data(TASK, settings(), *files, elmo=elmo, cache=cache)
@@ -180,7 +180,7 @@ def test_batch_mates_change_nothing(
         ("mix=0.2,0.5,0.3", set(), [0.2, 0.5, 0.3]),
     ],
 )
-def test_ways_to_read_the_layers(
+def test_layer_and_mix_settings(
     files: tuple[str, str],
     elmo: ElmoModel,
     cache: LayerCache,
@@ -196,10 +196,10 @@ def test_ways_to_read_the_layers(
     assert told == pytest.approx(weights, abs=1e-3)
     assert (
         float(torch.as_tensor(model.elmo.penalty()).detach()) == 0.0
-    )  # of weights that start at zero, or are given
+    )  # of weights that are initialized with zero or given
 
 
-def test_the_penalty_is_lambda_times_the_squares(
+def test_penalty_is_lambda_times_the_squared_weights(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
     data = load_data(TASK, settings(), *files, elmo=elmo, cache=cache)
@@ -210,7 +210,7 @@ def test_the_penalty_is_lambda_times_the_squares(
     assert float(torch.as_tensor(model.elmo.penalty()).detach()) == pytest.approx(2 * 0.5 * 5)
 
 
-def test_empty_sentences_do_not_harm(elmo: ElmoModel, files: tuple[str, str]) -> None:
+def test_empty_sentences_are_supported(elmo: ElmoModel, files: tuple[str, str]) -> None:
     data = load_data(TASK, settings("elmo.place=none"), *files)
     model = model_of(data, "elmo.place=none")
     empty = Dataset([Sentence(()), Sentence(("Ann",))], None, torch.device("cpu"))
@@ -218,10 +218,10 @@ def test_empty_sentences_do_not_harm(elmo: ElmoModel, files: tuple[str, str]) ->
     assert model.decode(empty.batch([0])) == [[]]
 
 
-# ------------------------------------------------------------------------------------- directory
+# ---------------------------------------------------------------------------------------- directory
 
 
-def test_a_saved_model_predicts_what_it_predicted(trained: Any, files: tuple[str, str]) -> None:
+def test_saved_model_gives_the_same_predictions(trained: Any, files: tuple[str, str]) -> None:
     out, result = trained
     saved = load_saved(out, TASK, device="cpu")
     examples = TASK.read(files[1])
@@ -240,7 +240,7 @@ def test_a_saved_model_predicts_what_it_predicted(trained: Any, files: tuple[str
     assert [line["epoch"] for line in lines] == list(range(1, result.epochs + 1))
 
 
-def test_prediction_does_not_depend_on_company(trained: Any, files: tuple[str, str]) -> None:
+def test_predictions_do_not_depend_on_other_examples(trained: Any, files: tuple[str, str]) -> None:
     saved = load_saved(trained[0], TASK, device="cpu")
     examples = TASK.read(files[1])
     assert [saved.predict([e])[0] for e in examples] == saved.predict(examples)
@@ -261,21 +261,21 @@ def test_prediction_does_not_depend_on_company(trained: Any, files: tuple[str, s
         ("words/words.safetensors", ""),
     ],
 )
-def test_a_damaged_folder_is_refused(trained: Any, tmp_path: Path, file: str, text: str) -> None:
+def test_damaged_directory_is_rejected(trained: Any, tmp_path: Path, file: str, text: str) -> None:
     shutil.copytree(trained[0], tmp_path / "run")
     (tmp_path / "run" / file).write_text(text)
     with pytest.raises(loop.ElmoError):
         load_saved(tmp_path / "run", TASK, device="cpu")
 
 
-def test_settings_of_another_kind_are_refused(trained: Any, tmp_path: Path) -> None:
+def test_mismatched_settings_are_rejected(trained: Any, tmp_path: Path) -> None:
     shutil.copytree(trained[0], tmp_path / "run")
     config = tmp_path / "run" / "config.json"
     values = json.loads(config.read_text())
     for groups, key, value in (
         (("config", "model"), "hidden", "x"),
         (("config", "model"), "hidden", 10**7),
-        (("config", "model"), "hidden", 4000),  # within bounds; the weights are of another size
+        (("config", "model"), "hidden", 4000),  # valid values, but the weights have another size
         (("config", "model"), "hiden", 3),
         (("config", "elmo"), "place", 1),
         (("elmo",), "model", 5),
@@ -292,7 +292,7 @@ def test_settings_of_another_kind_are_refused(trained: Any, tmp_path: Path) -> N
     "name",
     ["https://example.org/options.json", "hf://user/model", "allennlp:small", "a\0b", "x" * 5000],
 )
-def test_a_folder_cannot_have_a_biLM_fetched(
+def test_saved_task_cannot_cause_a_download_of_a_biLM(
     trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     def fetched(*_: object, **__: object) -> None:
@@ -309,7 +309,7 @@ def test_a_folder_cannot_have_a_biLM_fetched(
         load_saved(tmp_path / "run", TASK, device="cpu")
 
 
-def test_a_folder_and_its_biLM_move_together(
+def test_task_and_its_biLM_can_be_moved_together(
     files: tuple[str, str], tmp_path: Path, elmo: ElmoModel, cache: LayerCache
 ) -> None:
     shutil.copytree(TINY_MODEL, tmp_path / "here" / "bilm")
@@ -323,7 +323,7 @@ def test_a_folder_and_its_biLM_move_together(
     assert str(tmp_path) not in written
 
 
-def test_another_biLM_is_refused(trained: Any, tmp_path: Path) -> None:
+def test_another_biLM_is_rejected(trained: Any, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(TINY_MODEL, other)
     tensors = load_file(other / "model.safetensors")

@@ -1,4 +1,4 @@
-"""The same on a GPU: layers that stay there, a model that learns, and one that moves back."""
+"""Tasks on a GPU: cached layers stay there, a model learns, and it can move back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TASK = Ner()
 
 
 @pytest.mark.gpu
-def test_a_tagger_trains_on_a_gpu_and_predicts_on_either(
+def test_tagger_trains_on_a_gpu_and_predicts_on_gpu_and_cpu(
     files: tuple[str, str], cache: LayerCache, tmp_path: Path
 ) -> None:
     config = settings("elmo.place=both", "train.epochs=12", "train.patience=4")

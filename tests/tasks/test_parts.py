@@ -1,4 +1,4 @@
-"""Attention, pooling, maxout and accuracy against simple implementations."""
+"""Attention, pooling, maxout and accuracy, compared with simple implementations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MASK = torch.arange(5) < torch.tensor(LENGTHS).unsqueeze(1)
 
 
 def padded(seed: int = 0) -> Tensor:
-    """Vectors of four texts; the padding is full of numbers that must not matter."""
+    """Return vectors of four texts; the padding has values that must not matter."""
     x = torch.randn(4, 5, 3, generator=torch.Generator().manual_seed(seed))
     return x.masked_fill(~MASK.unsqueeze(2), 1e4)
 
@@ -50,7 +50,7 @@ def test_pooling_equals_brute_force() -> None:
             assert torch.allclose(one, torch.as_tensor(other), atol=1e-5)
 
 
-def test_attention_equals_brute_force_and_passes_over_padding() -> None:
+def test_attention_equals_brute_force_and_ignores_padding() -> None:
     queries, keys = padded(1), padded(2)
     found = attend(queries, keys, MASK)
     for row, length in enumerate(LENGTHS):
@@ -60,7 +60,7 @@ def test_attention_equals_brute_force_and_passes_over_padding() -> None:
             assert torch.allclose(found[row, k], torch.as_tensor(wanted), atol=1e-4)
 
 
-def test_nothing_to_look_at_gives_zero_and_gradients_stay_finite() -> None:
+def test_attention_over_nothing_gives_zero_and_finite_gradients() -> None:
     scores = torch.randn(2, 3, requires_grad=True)
     weights = masked_softmax(scores, torch.tensor([[True, False, True], [False] * 3]))
     assert weights[0].sum().item() == pytest.approx(1.0)
@@ -76,7 +76,7 @@ def test_nothing_to_look_at_gives_zero_and_gradients_stay_finite() -> None:
     assert not x.grad[~MASK].any()
 
 
-def test_maxout_is_the_largest_of_linear_functions() -> None:
+def test_maxout_is_the_maximum_of_linear_functions() -> None:
     layer, x = Maxout(4, 3, 2), torch.randn(5, 4)
     weight = layer.linear.weight.reshape(3, 2, 4)
     bias = layer.linear.bias.reshape(3, 2)
@@ -84,7 +84,7 @@ def test_maxout_is_the_largest_of_linear_functions() -> None:
     assert torch.allclose(layer(x), torch.maximum(*pieces), atol=1e-6)
 
 
-def test_accuracy_and_each_label() -> None:
+def test_accuracy_overall_and_per_label() -> None:
     reviews = [Review(("x",), label) for label in "aabc"]
     found = Sst5().score(reviews, [LabelPrediction(label, {}) for label in "abbb"])
     assert (found["accuracy"], found["right"], found["examples"]) == (50.0, 2, 4)

@@ -1,4 +1,4 @@
-"""SNLI from pairs to labels: what is read, what is learned, what is refused."""
+"""SNLI from pairs to labels: supported formats, learning, rejected input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.snli import Pair, Snli
 from elmokit.text.lines import Line
 from tests.tasks.test_commands import elmo as command
-from tests.tasks.trials import check_batch_mates, check_gradients, learn, with_both, write_examples
+from tests.tasks.trials import (
+    check_batch_independence,
+    check_gradients,
+    learn,
+    with_both,
+    write_examples,
+)
 
 TASK = Snli()
 PEOPLE = ["boy", "girl", "man", "nurse"]
@@ -38,7 +44,7 @@ def settings(*changes: str) -> TaskConfig:
 
 
 def pair(draw: random.Random) -> str:
-    """Say the same again, or something else of somebody else, or a little more."""
+    """Repeat the sentence, describe someone else, or add a detail."""
     label, who, verb = draw.randrange(3), draw.choice(PEOPLE), draw.choice(VERBS)
     again, more = (who, verb), ""
     if label == 1:
@@ -75,11 +81,11 @@ A, B = ("A", "man", "."), ("He", "sat", ".")
         '{"label": 2, "premise": "A man.", "hypothesis": "He sat."}\n\n',
     ],
 )
-def test_every_form_of_the_data(tmp_path: Path, text: str) -> None:
+def test_all_data_formats(tmp_path: Path, text: str) -> None:
     assert read(tmp_path, text) == [Pair(A, B, "contradiction")]
 
 
-def test_files_of_several_kinds_may_be_joined(tmp_path: Path) -> None:
+def test_files_of_different_formats_can_be_combined(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         "A man.\tHe sat.\t0\n"
@@ -90,7 +96,7 @@ def test_files_of_several_kinds_may_be_joined(tmp_path: Path) -> None:
     assert [p.label for p in found] == ["entailment", "neutral", "contradiction"]
 
 
-def test_pairs_without_agreement_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_pairs_without_agreement_are_skipped_and_counted(tmp_path: Path) -> None:
     with pytest.warns(ElmoWarning, match=r"pairs.txt: skipped 2 of 3 pairs"):
         found = read(
             tmp_path,
@@ -115,12 +121,12 @@ def test_pairs_without_agreement_are_left_out_and_counted(tmp_path: Path) -> Non
         ("a\tb\t1\na\t\t1\n", "pairs.txt, line 2: empty text"),
     ],
 )
-def test_bad_pairs_are_named(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_pairs_are_identified(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(tmp_path, text)
 
 
-def test_columns_and_json_can_be_predicted_on() -> None:
+def test_prediction_reads_columns_and_json() -> None:
     lines = [Line("x", 1, "{A man.\tHe sat."), Line("x", 2, ""), Line("x", 3, "A man.\tHe sat.\t1")]
     found = list(TASK.parse(lines, "text"))
     assert [p.premise[-3:] for p in found] == [A, A]
@@ -141,7 +147,7 @@ def test_columns_and_json_can_be_predicted_on() -> None:
         ("jsonl", '{"sentence1": "", "sentence2": "He sat."}'),
     ],
 )
-def test_an_empty_sentence_is_refused(form: str, empty: str) -> None:
+def test_empty_sentence_is_rejected(form: str, empty: str) -> None:
     with pytest.raises(DataError, match="x, line 4: empty text"):
         list(TASK.parse([Line("x", 3, ""), Line("x", 4, empty)], form))
     assert list(TASK.parse([Line("x", 1, " \t")], "jsonl")) == []  # a blank line
@@ -151,7 +157,7 @@ def test_an_empty_sentence_is_refused(form: str, empty: str) -> None:
 
 
 @pytest.mark.parametrize("place", [pytest.param("none", marks=pytest.mark.slow), "both"])
-def test_the_network_learns_and_predicts_from_its_folder(
+def test_model_learns_and_predicts_after_loading(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
 ) -> None:
     config = settings(f"elmo.place={place}", "train.epochs=15", "train.patience=0")
@@ -171,14 +177,14 @@ def test_the_network_learns_and_predicts_from_its_folder(
     assert done.stdout == "contradiction\ta boy runs here\tthe girl sings\n"
 
 
-def test_gradients_reach_the_mixes_and_not_the_biLM(
+def test_gradients_reach_the_mixes_but_not_the_biLM(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
     data, model = with_both(TASK, settings("elmo.place=both"), files, elmo, cache)
     check_gradients(model.loss(data.train.batch(list(range(12)))), model, elmo)
 
 
-def test_batch_mates_and_empty_sentences_change_nothing(
+def test_predictions_do_not_depend_on_the_batch_or_empty_sentences(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
     data, model = with_both(TASK, settings("elmo.place=both"), files, elmo, cache)
@@ -190,4 +196,4 @@ def test_batch_mates_and_empty_sentences_change_nothing(
         Pair((), ()),
     ]
     layers = cache.layers(elmo, [text for p in pairs for text in p.texts], torch.device("cpu"))
-    check_batch_mates(model, Dataset(pairs, layers, torch.device("cpu")))
+    check_batch_independence(model, Dataset(pairs, layers, torch.device("cpu")))

@@ -1,4 +1,4 @@
-"""Spans as the official script counts them."""
+"""Spans as counted by the official script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from elmokit.tasks.metrics.spans import Span, span_scores, spans_to_tags, tags_t
         ("I-A I-A O", [(0, 2, "A")]),  # IOB1
         ("I-A B-A O", [(0, 1, "A"), (1, 2, "A")]),
         ("B-A I-A B-A I-A", [(0, 2, "A"), (2, 4, "A")]),  # IOB2
-        ("B-A I-B I-B", [(0, 1, "A"), (1, 3, "B")]),  # malformed: another type goes on
+        ("B-A I-B I-B", [(0, 1, "A"), (1, 3, "B")]),  # malformed: continues with another type
         ("O I-A", [(1, 2, "A")]),
         ("S-A B-A I-A E-A S-B", [(0, 1, "A"), (1, 4, "A"), (4, 5, "B")]),  # BIOES
         ("U-A B-A L-A", [(0, 1, "A"), (1, 3, "A")]),  # BILOU
@@ -31,7 +31,7 @@ def test_spans(tags: str, expected: list[tuple[int, int, str]]) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["BIO", "BIOES"])
-def test_spans_survive_being_written(scheme: str) -> None:
+def test_round_trip_of_spans(scheme: str) -> None:
     draw = random.Random(0)
     for _ in range(200):
         length, place, spans = draw.randint(0, 12), 0, []
@@ -44,7 +44,7 @@ def test_spans_survive_being_written(scheme: str) -> None:
 
 
 def conlleval(gold: list[list[str]], predicted: list[list[str]]) -> tuple[int, int, int]:
-    """The counting loop of conlleval.pl, line by line: spans right, in gold, predicted."""
+    """The counting loop of conlleval.pl, line by line: correct, gold and predicted spans."""
 
     def start_of_chunk(before: str, tag: str, type_before: str, kind: str) -> bool:
         pairs = [("B", "B"), ("I", "B"), ("O", "B"), ("O", "I")]
@@ -86,7 +86,7 @@ def conlleval(gold: list[list[str]], predicted: list[list[str]]) -> tuple[int, i
     return right, in_gold, in_guess
 
 
-def test_counts_are_those_of_conlleval_on_random_tags() -> None:
+def test_counts_equal_conlleval_on_random_tags() -> None:
     draw = random.Random(7)
     tags = ["O", "O", "B-A", "I-A", "B-B", "I-B", "I-C"]
     for _ in range(300):
@@ -97,8 +97,8 @@ def test_counts_are_those_of_conlleval_on_random_tags() -> None:
         assert (scores["right"], scores["gold"], scores["predicted"]) == (right, in_gold, in_guess)
 
 
-def test_the_figures_of_a_known_example() -> None:
-    # Worked by hand: 3 spans in the gold tags, 3 predicted, 2 right, 7 of 8 tokens.
+def test_scores_of_a_known_example() -> None:
+    # Computed manually: 3 gold spans, 3 predicted, 2 correct, 7 of 8 tokens.
     gold = ["I-PER I-PER O I-LOC".split(), "O I-ORG O O".split()]
     guess = ["B-PER I-PER O B-ORG".split(), "O B-ORG O O".split()]
     scores = span_scores(gold, guess)
@@ -112,6 +112,6 @@ def test_the_figures_of_a_known_example() -> None:
     }  # fmt: skip
 
 
-def test_nothing_to_find_is_no_division_by_zero() -> None:
+def test_no_spans_cause_no_division_by_zero() -> None:
     assert span_scores([["O"]], [["O"]])["f1"] == 0.0
     assert span_scores([], [])["accuracy"] == 0.0

@@ -1,4 +1,4 @@
-"""SQuAD from questions to answers: what is read, what is learned, what is refused."""
+"""SQuAD from questions to answers: supported formats, learning, rejected input."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SMALL = [
 
 
 class Files(NamedTuple):
-    """What the tests train on: questions, and word vectors that tell the words apart."""
+    """Training data: questions, and word vectors that distinguish the words."""
 
     train: str
     dev: str
@@ -112,7 +112,7 @@ def read(tmp_path: Path, text: str) -> list[Question]:
 CONTEXT = "Mr. Hale (b. 1858) didn't go.\nHe stayed in St. Ives, Cornwall."
 
 
-def test_answers_become_tokens(tmp_path: Path) -> None:
+def test_answers_are_mapped_to_tokens(tmp_path: Path) -> None:
     asked = [("Where?", "St. Ives"), ("When?", "1858"), ("Who?", "Mr. Hale"), ("?", "Cornwall")]
     text = squad({"context": CONTEXT, "qas": [qa(q, a, CONTEXT, q) for q, a in asked]})
     found = read(tmp_path, text)
@@ -129,7 +129,7 @@ def test_answers_become_tokens(tmp_path: Path) -> None:
         assert CONTEXT[start:end] == token
 
 
-def test_characters_beyond_ascii_are_counted_as_characters(tmp_path: Path) -> None:
+def test_offsets_count_characters_beyond_ascii(tmp_path: Path) -> None:
     context = "\U0001f600 Zoe\u0308 \u00e9tait \u5317\u4eac \U0001f1eb\U0001f1f7 ici. Fin"
     asked = ["\u5317\u4eac", "ici", "Zoe\u0308", "Fin"]
     text = squad({"context": context, "qas": [qa("Quoi ?", a, context, a) for a in asked]})
@@ -139,14 +139,14 @@ def test_characters_beyond_ascii_are_counted_as_characters(tmp_path: Path) -> No
             [(first, last)] = question.spans
             a, b = question.passage.starts[first], question.passage.ends[last]
             assert context[a:b] == answer
-    # The same places in UTF-16 units, as some tools count them.
+    # The same offsets in UTF-16 code units, as used by some tools.
     units = len(context[: context.index("ici")].encode("utf-16-le")) // 2
     text = squad({"context": context, "qas": [qa("Quoi ?", "ici", context, "q7", units)]})
     with pytest.warns(ElmoWarning, match=r"squad.json: 1 answers are .*UTF-16.*id 'q7'"):
         assert read(tmp_path, text)[0].spans == ()
 
 
-def test_files_may_be_joined_and_questions_may_be_alone(tmp_path: Path) -> None:
+def test_files_can_be_combined_and_questions_may_have_no_answers(tmp_path: Path) -> None:
     one = squad({"context": CONTEXT, "qas": [qa("Where?", "Cornwall", CONTEXT, "1")]})
     alone = {"context": CONTEXT, **qa("Where?", "Cornwall", CONTEXT, "3")}
     columns = {**alone, "answers": {"text": ["Cornwall"], "answer_start": [CONTEXT.index("Corn")]}}
@@ -157,7 +157,7 @@ def test_files_may_be_joined_and_questions_may_be_alone(tmp_path: Path) -> None:
     assert len({question.spans for question in found}) == 1
 
 
-def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
+def test_mismatched_answers_are_counted_and_named(tmp_path: Path) -> None:
     context = "It was the 1990s. She won $12million there."
     several = qa("Who?", "She", context, "several")
     several["answers"] += [{"text": "won", "answer_start": 0}, *several["answers"]]
@@ -213,13 +213,13 @@ def test_what_does_not_fit_is_counted_and_named(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_files_are_identified(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         read(tmp_path, text)
     assert "Expected SQuAD v1.1" in str(caught.value)
 
 
-def test_long_passages_are_cut_around_the_answer_in_training(
+def test_long_training_passages_are_truncated_around_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = " ".join(f"w{i}" for i in range(50))
@@ -247,12 +247,12 @@ def test_long_passages_are_cut_around_the_answer_in_training(
 
 
 @pytest.mark.parametrize("name", ["longest_answer", "longest_passage"])
-def test_bounds_that_leave_nothing_are_refused(name: str) -> None:
+def test_limits_that_exclude_all_examples_are_rejected(name: str) -> None:
     with pytest.raises(ConfigError, match=f"model.{name}: '0'"):
         settings(f"model.{name}=0")
 
 
-def test_every_form_can_be_asked_in() -> None:
+def test_all_input_formats_for_prediction() -> None:
     def ask(form: str, *texts: str) -> list[Question]:
         return list(TASK.parse([Line("x", i, t) for i, t in enumerate(texts, 1)], form))
 
@@ -280,7 +280,7 @@ def test_every_form_can_be_asked_in() -> None:
 # ------------------------------------------------------------------------------------------ model
 
 
-def test_the_best_span_equals_brute_force() -> None:
+def test_best_span_equals_brute_force() -> None:
     draw = torch.Generator().manual_seed(0)
     for length, longest in ((1, 17), (3, 2), (9, 4), (12, 17), (6, 1)):
         mask = torch.arange(length) < torch.tensor([[length], [max(1, length // 2)], [1]])
@@ -295,7 +295,7 @@ def test_the_best_span_equals_brute_force() -> None:
             assert (pytest.approx(score), i, j) == max(spans)
 
 
-def test_trilinear_similarity_is_what_it_says() -> None:
+def test_trilinear_similarity_follows_the_formula() -> None:
     torch.manual_seed(0)
     alike, x, y = Trilinear(5), torch.randn(2, 3, 5), torch.randn(2, 4, 5)
     u, v = alike.x_alone.weight[0], alike.y_alone.weight[0]
@@ -305,7 +305,7 @@ def test_trilinear_similarity_is_what_it_says() -> None:
         assert found[b, i, j].item() == pytest.approx(wanted.item(), abs=1e-6)
 
 
-def test_a_token_does_not_attend_to_itself() -> None:
+def test_token_does_not_attend_to_itself() -> None:
     torch.manual_seed(0)
     attention = SelfAttention(4)
     seen: list[torch.Tensor] = []
@@ -314,7 +314,7 @@ def test_a_token_does_not_attend_to_itself() -> None:
     attention(g, torch.tensor([[True, True, False]]))
     g, b = seen[0][0, :, :4], seen[0][0, :, 4:8]
     alike = attention.alike(g[None], g[None])[0]
-    for k, other in ((0, 1), (1, 0)):  # one other token, or nothing
+    for k, other in ((0, 1), (1, 0)):  # one other token, or none
         weight = torch.sigmoid(alike[k, other] - attention.nothing)
         assert torch.allclose(b[k], weight * g[other], atol=1e-6)
 
@@ -333,7 +333,7 @@ def network(data: Data[Question], *changes: str) -> SquadModel:
     return TASK.model(settings(*changes), data.label_info, data.words, data.elmo)
 
 
-def test_batch_mates_change_nothing(data: Data[Question], elmo: ElmoModel) -> None:
+def test_predictions_do_not_depend_on_the_batch(data: Data[Question], elmo: ElmoModel) -> None:
     model = network(data).eval()
     questions = [
         *data.dev.examples[:6],
@@ -357,7 +357,7 @@ def test_batch_mates_change_nothing(data: Data[Question], elmo: ElmoModel) -> No
         assert answer.score == pytest.approx(answers[row].score, abs=1e-5)
 
 
-def test_the_loss_is_that_of_any_gold_answer(data: Data[Question]) -> None:
+def test_loss_accepts_any_gold_answer(data: Data[Question]) -> None:
     model = network(data).eval()
     batch = data.train.batch(range(4))
     start, end = model(batch)
@@ -378,7 +378,7 @@ def replaced(question: Question, spans: tuple[tuple[int, int], ...]) -> Question
     return Question(question.text, question.tokens, question.passage, spans=spans)
 
 
-def test_gradients_reach_the_mixes_and_not_the_biLM(data: Data[Question], elmo: ElmoModel) -> None:
+def test_gradients_reach_the_mixes_but_not_the_biLM(data: Data[Question], elmo: ElmoModel) -> None:
     model = network(data, "static.trainable=true")
     model.loss(data.train.batch(range(12))).backward()  # type: ignore[no-untyped-call]
     for name, parameter in model.named_parameters():
@@ -389,7 +389,7 @@ def test_gradients_reach_the_mixes_and_not_the_biLM(data: Data[Question], elmo: 
     assert all(p.grad is None and not p.requires_grad for p in elmo.bilm.parameters())
 
 
-def test_the_reader_learns_and_predicts_from_its_folder(
+def test_model_learns_and_predicts_after_loading(
     files: Files, data: Data[Question], tmp_path: Path
 ) -> None:
     config = settings("train.epochs=12", "train.patience=0", f"static.source={files.vectors}")
@@ -413,7 +413,7 @@ def test_the_reader_learns_and_predicts_from_its_folder(
 # --------------------------------------------------------------------------------------- commands
 
 
-def test_the_commands(files: Files, tmp_path: Path) -> None:
+def test_commands_from_training_to_prediction(files: Files, tmp_path: Path) -> None:
     out = tmp_path / "run"
     changes = [part for setting in SMALL for part in ("--set", setting)]
     given = [
@@ -458,7 +458,7 @@ def test_the_commands(files: Files, tmp_path: Path) -> None:
     assert "contains no examples" in error("task", "squad", "evaluate", out, bad)
 
 
-def test_a_run_that_goes_on_is_the_run_it_would_have_been(files: Files, tmp_path: Path) -> None:
+def test_interrupted_run_resumes_with_identical_results(files: Files, tmp_path: Path) -> None:
     config = settings(
         *("elmo.place=none", f"static.source={files.vectors}", "model.dropout=0.2"),
         *("train.epochs=2", "train.share=0.2", "train.batch_size=18", "train.checkpoint_every=1"),
@@ -475,7 +475,7 @@ def test_a_run_that_goes_on_is_the_run_it_would_have_been(files: Files, tmp_path
 
 
 class _Stop:
-    """Ends a run as a kill would, after some steps."""
+    """Ends a run like a kill, after some steps."""
 
     def __init__(self, *, after: int) -> None:
         self._left = after

@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers, worked by hand and counted in another way."""
+"""Exact match and F1 of answers, computed manually and with another implementation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from elmokit.tasks.metrics.squad import answer_f1, exact_match, normalized, squa
         ("St. Paul's", ["st", "pauls"]),
         ("a well-known theatre", ["wellknown", "theatre"]),
         ("an A's The-end", ["as", "theend"]),
-        ("1,000 \u2013 1.5\u201d", ["1000", "\u2013", "15\u201d"]),  # only ASCII marks go
+        # Only ASCII punctuation is removed.
+        ("1,000 \u2013 1.5\u201d", ["1000", "\u2013", "15\u201d"]),
         ("the. A (an)", []),
     ],
 )
-def test_what_is_compared(text: str, words: list[str]) -> None:
+def test_normalization_of_answers(text: str, words: list[str]) -> None:
     assert normalized(text) == words
 
 
@@ -34,24 +35,24 @@ def test_what_is_compared(text: str, words: list[str]) -> None:
         ("to be or not to be", "be be be to", False, 0.6),  # 3 shared of 6 and of 4
         ("Paris", "Oslo", False, 0.0),
         ("Paris", "", False, 0.0),
-        ("the", "a", True, 0.0),  # no words on either side: so the script has it
+        ("the", "a", True, 0.0),  # no words on either side, as in the official script
     ],
 )
-def test_examples_by_hand(gold: str, predicted: str, match: bool, f1: float) -> None:
+def test_manual_examples(gold: str, predicted: str, match: bool, f1: float) -> None:
     assert exact_match(gold, predicted) is match
     assert answer_f1(gold, predicted) == pytest.approx(f1)
     assert answer_f1(predicted, gold) == pytest.approx(f1)
 
 
-def test_of_several_answers_the_nearest_counts() -> None:
+def test_best_of_several_answers_counts() -> None:
     golds = [["Paris", "the city of Paris"], ["1858"], ["a boat", "boats"]]
     scores = squad_scores(golds, ["city of Paris", "1859", "big boat"])
     assert scores["exact_match"] == pytest.approx(100 / 3)
     assert scores["f1"] == pytest.approx(100 * (1 + 0 + 2 / 3) / 3)
 
 
-def test_the_scores_equal_those_of_plainer_code() -> None:
-    """Precision and recall one by one, words taken off a list as they are matched."""
+def test_scores_equal_a_simple_implementation() -> None:
+    """Compute precision and recall separately, removing words from a list as they are matched."""
 
     def words(text: str) -> list[str]:
         kept = "".join(c for c in text.lower() if c not in string.punctuation)

@@ -1,4 +1,4 @@
-"""Semantic roles from file to file: what is read, what is learned, what is refused."""
+"""Semantic roles from file to file: supported formats, learning, rejected input."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def settings(*changes: str) -> TaskConfig:
 
 
 def sentence(draw: random.Random) -> dict[str, Any]:
-    """Say who did what to whom, perhaps twice, perhaps when, and perhaps as a noun."""
+    """Say who did what to whom, sometimes twice, with a time, or as a noun."""
     words: list[str] = []
     pos: list[str] = []
     frames = []
@@ -117,7 +117,7 @@ def test_columns_of_conll2005(tmp_path: Path) -> None:
     assert found == [Sentence.of(CATS, [FRAME]), Sentence.of(("Yes",), [])]
     assert found[0].tags == ["B-A0", *["I-A0"] * 4, "B-V", "B-A1"]
     words_and_props = "\n".join(line[:7] + line[11:] for line in CONLL2005.split("\n"))
-    assert read(tmp_path, words_and_props) == found  # any columns may stand before the targets
+    assert read(tmp_path, words_and_props) == found  # any columns may precede the targets
     older = CONLL2005.replace("*)\nchased", "*A0)\nchased").replace("(A1*)", "(A1*A1)")
     assert read(tmp_path, older) == found
 
@@ -142,22 +142,22 @@ def test_columns_of_conll2012(tmp_path: Path) -> None:
     assert read(tmp_path, bare, "x.v4_gold_conll") == expected
 
 
-def test_lines_of_json(tmp_path: Path) -> None:
+def test_json_lines(tmp_path: Path) -> None:
     frame = {"pred": 1, "args": [[0, 0, "ARG0"], [1, 2, "V"], [4, 4, "C-V"], [3, 3, "ARG1"]]}
     given = {"words": ["He", "picked", "x", "it", "up"], "frames": [frame, {"pred": 3, "args": []}]}
     [found] = read(tmp_path, json.dumps(given) + "\n\n")
     assert found.predicates == (1, 3)
     assert found.frames is not None
-    assert [f.verb for f in found.frames] == [True, True]  # nothing else is known
+    assert [f.verb for f in found.frames] == [True, True]  # nothing else is annotated
     assert found.tags == ["B-ARG0", "B-V", "I-V", "B-ARG1", "B-C-V"]
-    assert found.frames[1].arguments == (Span(3, 4, "V"),)  # the predicate is always there
+    assert found.frames[1].arguments == (Span(3, 4, "V"),)  # the predicate is always included
     given["pos"] = ["PRP", "VBD", "X", "NN", "RP"]
     [found] = read(tmp_path, json.dumps(given))
     assert found.frames is not None
     assert [f.verb for f in found.frames] == [True, False]
 
 
-def test_overlapping_arguments_are_counted_and_not_learned(tmp_path: Path) -> None:
+def test_overlapping_arguments_are_counted_and_ignored(tmp_path: Path) -> None:
     args = [[0, 3, "ARG0"], [1, 2, "ARG1"], [3, 5, "ARG2"], [2, 2, "V"], [4, 5, "ARGM-LOC"]]
     line = json.dumps({"words": list("abcdef"), "frames": [{"pred": 2, "args": args}]})
     with pytest.warns(ElmoWarning, match="data.txt: 3 arguments overlap others"):
@@ -222,13 +222,13 @@ def test_overlapping_arguments_are_counted_and_not_learned(tmp_path: Path) -> No
         ("#begin document\nx 0 0 a NN * - - - S * (A0*) -\n", "column 12 has no"),
     ],
 )
-def test_bad_data_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_data_is_identified(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(tmp_path, text)
 
 
 @pytest.mark.parametrize("token", ["#", "#tag", "#a=b", "{", "{x"])
-def test_a_first_token_that_looks_like_another_form(tmp_path: Path, token: str) -> None:
+def test_first_token_that_looks_like_another_format(tmp_path: Path, token: str) -> None:
     wanted = Sentence.of((token, "ran"), [Frame(1, (Span(0, 1, "A0"), Span(1, 2, "V")))])
     assert read(tmp_path, f"{token}\t-\t(A0*)\nran\tran\t(V*)\n") == [wanted]
 
@@ -260,7 +260,7 @@ def test_columns_are_in_the_order_of_the_tokens(tmp_path: Path) -> None:
         ('"frames": [{"lemma": "see"}]', r"frames\[0\]"),
     ],
 )
-def test_predicates_that_cannot_be_asked_for(given: str, message: str) -> None:
+def test_invalid_predicates_are_rejected(given: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         list(TASK.parse([Line("x", 4, f'{{"tokens": ["a", "b"], {given}}}')], "jsonl"))
 
@@ -268,12 +268,12 @@ def test_predicates_that_cannot_be_asked_for(given: str, message: str) -> None:
 @pytest.mark.parametrize(
     "bad", ['["a\\nb"]', '["a", ""]', '["\\u00a0"]', r'["a\tb"]', r'["\udfff"]', r'["x\ud83d"]']
 )
-def test_tokens_that_columns_cannot_hold_are_refused(bad: str) -> None:
+def test_tokens_that_columns_cannot_represent_are_rejected(bad: str) -> None:
     with pytest.raises(DataError, match=r"x, line 4: .*(token|JSON)"):
         list(TASK.parse([Line("x", 4, f'{{"tokens": {bad}}}')], "jsonl"))
 
 
-def test_text_and_json_can_be_predicted_on() -> None:
+def test_prediction_reads_text_and_json() -> None:
     raw = [Line("x", 1, "Ann saw Bob. Dave left."), Line("x", 2, "")]
     found = list(TASK.parse(raw, "text"))
     assert [s.tokens for s in found] == [("Ann", "saw", "Bob", "."), ("Dave", "left", ".")]
@@ -308,7 +308,7 @@ def test_very_long_sentences_of_raw_text_are_split() -> None:
     assert pieces[1].offsets == tuple((5 * i, 5 * i + 4) for i in range(512, 515))
 
 
-def test_training_data_without_arguments_is_refused() -> None:
+def test_training_data_without_arguments_is_rejected() -> None:
     with pytest.raises(DataError):
         TASK.learn([Sentence.of(("a",), [Frame.of(0, [], verb=True)])])
 
@@ -328,7 +328,7 @@ def test_unknown_roles_are_counted(predicates: str, n: int, roles: str) -> None:
 
 
 @pytest.mark.parametrize("place", [pytest.param("none", marks=pytest.mark.slow), "both"])
-def test_the_tagger_learns_and_predicts_from_its_folder(
+def test_tagger_learns_and_predicts_after_loading(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
 ) -> None:
     config = settings(f"elmo.place={place}", "train.epochs=8", "train.patience=0")
@@ -336,7 +336,7 @@ def test_the_tagger_learns_and_predicts_from_its_folder(
     saved, examples, predicted, told = run.saved, run.examples, run.predicted, run.told
     assert run.dev["f1"] > 98
     assert [saved.predict([e])[0] for e in examples] == predicted
-    # What it writes is read again, by itself as gold data and as what is asked for.
+    # Its output can be read again, both as gold data and as input for prediction.
     path = tmp_path / "own.jsonl"
     shown = [
         TASK.format_prediction(e, p, as_json=True) for e, p in zip(examples, predicted, strict=True)
@@ -351,7 +351,7 @@ def test_the_tagger_learns_and_predicts_from_its_folder(
     assert saved.predict(asked) == predicted
     assert [len(line["frames"]) for line in told] == [len(e.frames or ()) for e in examples]
     assert told[0]["frames"][0]["gold"][0]["label"] == "ARG0"
-    # Without being told, the predicates are found.
+    # Without given predicates, it finds them.
     bare = [Sentence(e.tokens) for e in examples]
     assert saved.predict(bare) == predicted
     assert saved.predict([Sentence(())]) == [[]]
@@ -361,14 +361,14 @@ def data_of(files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, *changes
     return with_both(TASK, settings("elmo.place=both", *changes), files, elmo, cache)
 
 
-def test_gradients_reach_the_mixes_and_not_the_biLM(
+def test_gradients_reach_the_mixes_but_not_the_biLM(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
     data, model = data_of(files, elmo, cache)
     check_gradients(model.loss(data.train.batch(list(range(12)))), model, elmo)
 
 
-def test_finding_predicates_teaches_the_tagger_nothing(
+def test_predicate_loss_does_not_train_the_tagger(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
     data, model = data_of(files, elmo, cache)
@@ -378,7 +378,7 @@ def test_finding_predicates_teaches_the_tagger_nothing(
     assert taught == {f"find.{name}" for name, _ in model.find.named_parameters()}
 
 
-def test_batch_mates_and_empty_sentences_change_nothing(
+def test_predictions_do_not_depend_on_the_batch_or_empty_sentences(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
     data, model = data_of(files, elmo, cache, "model.layers=3")
@@ -397,7 +397,7 @@ def test_batch_mates_and_empty_sentences_change_nothing(
     assert model.decode(mixed.batch(range(len(sentences)))) == apart
 
 
-def test_many_predicates_are_tagged_in_parts(
+def test_many_predicates_are_tagged_in_batches(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, model = data_of(files, elmo, cache)
@@ -417,12 +417,12 @@ def plain(files: tuple[str, str]) -> tuple[Data[Sentence], SrlModel]:
 
 @given(st.integers(0, 2**31), st.floats(0.1, 1e4), st.lists(st.integers(1, 9), min_size=1))
 @run(max_examples=40, deadline=None)
-def test_no_decoded_frame_breaks_the_rules(
+def test_decoded_frames_satisfy_the_constraints(
     plain: tuple[Data[Sentence], SrlModel], seed: int, scale: float, lengths: list[int]
 ) -> None:
     _, model = plain
     draw = torch.Generator().manual_seed(seed)
-    with torch.no_grad():  # however sure it is of whatever nonsense
+    with torch.no_grad():  # regardless of the emissions
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=draw) * scale)
     sentences = [Sentence(("Ann",) * n, predicates=(n // 2, 0)) for n in lengths]
@@ -446,7 +446,7 @@ def test_no_decoded_frame_breaks_the_rules(
         assert spans_to_tags(frame.arguments, len(tags)) == tags
 
 
-def test_verbs_alone(files: tuple[str, str]) -> None:
+def test_only_verbs_are_predicates_on_request(files: tuple[str, str]) -> None:
     config = settings("elmo.place=none", "model.predicates=verbs")
     everything = load_data(TASK, settings("elmo.place=none"), *files)
     with pytest.warns(ElmoWarning, match="predicates that are not verbs are not scored"):
@@ -467,7 +467,9 @@ def test_verbs_alone(files: tuple[str, str]) -> None:
     assert sum(len(json.loads(line)["frames"]) for line in shown) == scores["predicates"]
 
 
-def test_a_stopped_run_goes_on_as_if_it_had_not(files: tuple[str, str], tmp_path: Path) -> None:
+def test_interrupted_run_resumes_with_identical_results(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
     config = settings("elmo.place=none", "train.epochs=2", "train.checkpoint_every=1")
     data = load_data(TASK, config, *files)
     whole = train(TASK, config, data, tmp_path / "whole")

@@ -1,4 +1,4 @@
-"""Arguments as srl-eval.pl of CoNLL-2005 counts them."""
+"""Arguments as counted by CoNLL-2005's srl-eval.pl."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Spans = list[Span]
 
 
 def spans(text: str) -> Spans:
-    """Read "A0 0 2, V 2 3": label, start, end."""
+    """Parse "A0 0 2, V 2 3": label, start, end."""
     parts = [part.split() for part in text.split(",") if part.strip()]
     return [Span(int(start), int(end), label) for label, start, end in parts]
 
@@ -24,23 +24,23 @@ def spans(text: str) -> Spans:
         ("A0 0 2, V 2 3, A1 3 5", {("A0", ((0, 2),)), ("A1", ((3, 5),))}),
         ("A1 0 2, V 2 3, C-A1 3 5", {("A1", ((0, 2), (3, 5)))}),  # joined
         ("A1 0 1, V 1 2, C-A1 2 3, C-A1 4 5", {("A1", ((0, 1), (2, 3), (4, 5)))}),
-        ("C-A1 3 5, A1 0 2", {("A1", ((0, 2), (3, 5)))}),  # whatever the order in the list
+        ("C-A1 3 5, A1 0 2", {("A1", ((0, 2), (3, 5)))}),  # regardless of the order in the list
         ("C-A1 0 2, V 2 3, A1 3 5", {("A1", ((0, 2),)), ("A1", ((3, 5),))}),  # nothing before it
-        ("A1 0 1, A1 1 2, C-A1 3 4", {("A1", ((0, 1),)), ("A1", ((1, 2), (3, 4)))}),  # the last
-        ("V 1 2, C-V 3 4, R-A0 0 1", {("R-A0", ((0, 1),))}),  # C-V goes with V
+        ("A1 0 1, A1 1 2, C-A1 3 4", {("A1", ((0, 1),)), ("A1", ((1, 2), (3, 4)))}),  # the last one
+        ("V 1 2, C-V 3 4, R-A0 0 1", {("R-A0", ((0, 1),))}),  # C-V belongs to V
         ("C-V 3 4", set()),
         ("", set()),
     ],
 )
-def test_pieces_are_joined(text: str, expected: set[Any]) -> None:
+def test_discontinuous_arguments_are_joined(text: str, expected: set[Any]) -> None:
     assert spans_to_arguments(spans(text)) == {Argument(*argument) for argument in expected}
 
 
-def test_figures_worked_by_hand() -> None:
+def test_manually_computed_scores() -> None:
     gold = [
-        "A0 0 1, V 1 2, A1 2 4",  # both right
-        "A0 0 2, V 2 3, A1 3 5, AM-TMP 5 6",  # A0 right, A1 too short, AM-TMP called AM-LOC
-        "A1 0 2, V 2 3, C-A1 3 5",  # the second piece is missed: not right, and one too many
+        "A0 0 1, V 1 2, A1 2 4",  # both correct
+        "A0 0 2, V 2 3, A1 3 5, AM-TMP 5 6",  # A0 correct, A1 too short, AM-TMP labeled as AM-LOC
+        "A1 0 2, V 2 3, C-A1 3 5",  # the second part is missing: not correct, and one too many
     ]
     guess = [
         "A0 0 1, V 1 2, A1 2 4",
@@ -65,9 +65,9 @@ def test_the_predicate_itself_does_not_count() -> None:
 
 
 def official(gold: Spans, guess: Spans) -> tuple[int, int, int]:
-    """What the official script does with one proposition: correct, excess, missed.
+    """Evaluate one proposition like the official script: correct, excess, missed.
 
-    It keeps arguments by their first and last token and compares them piece by piece.
+    It stores arguments by their first and last token and compares them part by part.
     """
 
     def load(given: Spans) -> list[dict[str, Any]]:
@@ -102,7 +102,7 @@ def official(gold: Spans, guess: Spans) -> tuple[int, int, int]:
     return correct, excess, sum(a["type"] != "V" for a in there.values())
 
 
-def test_counts_are_the_official_ones_on_random_frames() -> None:
+def test_counts_equal_the_official_script_on_random_frames() -> None:
     draw = random.Random(5)
     labels = ["A0", "A1", "C-A1", "C-A0", "V", "C-V", "R-A1", "AM-TMP"]
 

@@ -1,4 +1,4 @@
-"""SST-5 from trees to labels: what is read, what is learned, what is refused."""
+"""SST-5 from trees to labels: supported formats, learning, rejected input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from elmokit.tasks.data import load_data, scored_examples
 from elmokit.tasks.sst5 import Review, Sst5, expand_phrases
 from elmokit.text.lines import Line
 from tests.tasks.test_commands import elmo as command
-from tests.tasks.trials import check_batch_mates, check_gradients, learn, with_both, write_examples
+from tests.tasks.trials import (
+    check_batch_independence,
+    check_gradients,
+    learn,
+    with_both,
+    write_examples,
+)
 
 TASK = Sst5()
 WORDS = {"bad": 1, "plain": 2, "good": 3}
@@ -40,7 +46,7 @@ def settings(*changes: str) -> TaskConfig:
 
 
 def tree(draw: random.Random) -> str:
-    """Write a sentence whose label is that of its adjective, made stronger by "very"."""
+    """Write a sentence with the label of its adjective, intensified by "very"."""
     word, label = draw.choice(list(WORDS.items()))
     opinion = f"({label} {word})"
     if draw.random() < 0.5:
@@ -78,7 +84,7 @@ def test_trees_are_read_with_all_their_phrases(tmp_path: Path) -> None:
     ]
 
 
-def test_words_are_written_as_in_text(tmp_path: Path) -> None:
+def test_words_are_unescaped(tmp_path: Path) -> None:
     [review] = read(tmp_path, "(2 (2 -LRB-) (2 (2 and\\/or) (2 (2 ``) (2 2\u00a01\\/2))))\n")
     assert review.tokens == ("(", "and/or", '"', "2\u00a01/2")
 
@@ -98,19 +104,19 @@ def test_words_are_written_as_in_text(tmp_path: Path) -> None:
         ("(", r"unexpected '\('"),
     ],
 )
-def test_bad_trees_are_named(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_trees_are_identified(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=r"trees.txt, line \d: ") as error:
         read(tmp_path, text)
     assert error.match(message)
 
 
-def test_a_very_long_text_is_cut_and_told_of() -> None:
+def test_very_long_text_is_truncated_with_a_warning() -> None:
     with pytest.warns(ElmoWarning, match=r"x, line 3: truncated a text of 600 tokens"):
         [review] = TASK.parse([Line("x", 3, "word " * 600)], "text")
     assert len(review.tokens) == MAX_TOKENS
 
 
-def test_text_json_and_trees_can_be_predicted_on() -> None:
+def test_prediction_reads_text_json_and_trees() -> None:
     found = TASK.parse([Line("x", 1, "It's good. I like it."), Line("x", 2, " ")], "text")
     assert [r.tokens for r in found] == [("It", "'s", "good", ".", "I", "like", "it", ".")]
     given = ['{"tokens": ["So", "so"]}', '{"text": "So so."}']
@@ -122,13 +128,13 @@ def test_text_json_and_trees_can_be_predicted_on() -> None:
             list(TASK.parse([Line("x", 9, bad)], "jsonl"))
 
 
-def test_an_empty_text_is_refused() -> None:
+def test_empty_text_is_rejected() -> None:
     for empty in ('{"tokens": []}', '{"text": " "}'):
         with pytest.raises(DataError, match="x, line 9: empty text"):
             list(TASK.parse([Line("x", 9, empty)], "jsonl"))
 
 
-def test_phrases_are_trained_on_and_never_evaluated_on(files: tuple[str, str]) -> None:
+def test_phrases_are_used_for_training_but_not_for_evaluation(files: tuple[str, str]) -> None:
     whole = load_data(TASK, settings("elmo.place=none", "model.subtrees=false"), *files)
     assert (len(whole.train), len(whole.dev)) == (70, 30)
     told: list[str] = []
@@ -142,7 +148,7 @@ def test_phrases_are_trained_on_and_never_evaluated_on(files: tuple[str, str]) -
     assert len(set(once.train.examples)) == len(once.train)
 
 
-def test_two_classes_leave_out_what_is_neutral(files: tuple[str, str]) -> None:
+def test_two_classes_exclude_neutral_examples(files: tuple[str, str]) -> None:
     config = settings("elmo.place=none", "model.classes=two")
     with pytest.warns(ElmoWarning, match="neutral examples are not scored"):
         data = load_data(TASK, config, *files)
@@ -158,7 +164,7 @@ def test_two_classes_leave_out_what_is_neutral(files: tuple[str, str]) -> None:
         settings("model.classes=three")
 
 
-def test_labels_that_are_not_known_are_counted() -> None:
+def test_unknown_labels_are_counted() -> None:
     facts = TASK.learn([Review(("a",), "1"), Review(("b",), "3")])
     with pytest.warns(ElmoWarning, match=r"2 gold labels are not in .*: 0, 4\."):
         scored_examples(TASK, [Review(("a",), label) for label in "014"], settings(), facts)
@@ -170,7 +176,7 @@ def test_labels_that_are_not_known_are_counted() -> None:
 
 
 @pytest.mark.parametrize("place", [pytest.param("none", marks=pytest.mark.slow), "both"])
-def test_the_network_learns_and_predicts_from_its_folder(
+def test_model_learns_and_predicts_after_loading(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, place: str
 ) -> None:
     config = settings(f"elmo.place={place}", "train.epochs=8", "train.patience=0")
@@ -191,7 +197,7 @@ def test_the_network_learns_and_predicts_from_its_folder(
     assert done.stdout == "4\tThis film is very good .\n"
 
 
-def test_gradients_reach_the_mixes_and_not_the_biLM(
+def test_gradients_reach_the_mixes_but_not_the_biLM(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
     data, model = with_both(
@@ -200,7 +206,7 @@ def test_gradients_reach_the_mixes_and_not_the_biLM(
     check_gradients(model.loss(data.train.batch(list(range(12)))), model, elmo)
 
 
-def test_batch_mates_and_empty_texts_change_nothing(
+def test_predictions_do_not_depend_on_the_batch_or_empty_texts(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache
 ) -> None:
     data, model = with_both(
@@ -208,4 +214,6 @@ def test_batch_mates_and_empty_texts_change_nothing(
     )
     texts = [*(e.tokens for e in data.dev.examples[:8]), ("film",), (), ("is", "good") * 20]
     layers = cache.layers(elmo, texts, torch.device("cpu"))
-    check_batch_mates(model, Dataset([Review(text) for text in texts], layers, torch.device("cpu")))
+    check_batch_independence(
+        model, Dataset([Review(text) for text in texts], layers, torch.device("cpu"))
+    )

@@ -1,4 +1,4 @@
-"""Words and their vectors: which get one, which are trained, and that all survive the disk."""
+"""Words and their vectors: which words have one, which are trained, and saving."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def first(words: WordTable, token: str) -> float:
     return float(words.vectors[row][0])
 
 
-def test_words_are_looked_up_as_written_then_lower_cased(words: WordTable) -> None:
+def test_words_are_looked_up_as_written_and_then_lowercased(words: WordTable) -> None:
     assert [first(words, w) for w in ("The", "the", "Paris", "PARIS", "Oslo")] == [1, 1, 3, 4, 5]
-    assert first(words, "rare") == 7  # beyond the kept ones, but in the dev set
+    assert first(words, "rare") == 7  # not among the most frequent ones, but in the dev set
     assert words.rows(["nowhere", "once", ""]) == [UNKNOWN_ROW] * 3
-    assert words.rows(["XYZ"]) != [UNKNOWN_ROW]  # seen twice: a vector of its own
+    assert words.rows(["XYZ"]) != [UNKNOWN_ROW]  # occurs twice: has its own vector
     assert words.n_training == 5  # unknown, the, dog, Paris, xyz
 
 
-def test_words_survive_the_disk(words: WordTable, tmp_path: Path) -> None:
+def test_round_trip_of_words(words: WordTable, tmp_path: Path) -> None:
     words.save(tmp_path)
     again = WordTable.load(tmp_path)
     assert again.words == words.words
@@ -83,14 +83,14 @@ def test_words_without_a_table(tmp_path: Path) -> None:
         load_table(StaticConfig("glove-50d"))
 
 
-def test_word_dropout_shows_the_unknown_vector_in_training_only(words: WordTable) -> None:
+def test_word_dropout_uses_the_unknown_vector_only_in_training(words: WordTable) -> None:
     module = WordVectors(words, trainable=True, word_dropout=1.0)
     tokens = TokenBatch.of([["the", "lima"]], CPU)
     assert torch.equal(module(tokens)[0, 1], module.tuned[UNKNOWN_ROW])
     assert module.eval()(tokens)[0, 1].tolist() == [6, 6, -6]
 
 
-def test_a_word_s_characters_do_not_depend_on_other_words() -> None:
+def test_character_vector_of_a_word_does_not_depend_on_other_words() -> None:
     torch.manual_seed(0)
     chars = CharCnn(dim=4, filters=6, width=3)
     texts = [["a"], ["a", "Donaudampfschifffahrt"], ["a", "x" * 80], ["a", ""]]
@@ -100,7 +100,7 @@ def test_a_word_s_characters_do_not_depend_on_other_words() -> None:
     assert not torch.allclose(found[0], chars(TokenBatch.of([["A"]], CPU))[0, 0])
 
 
-def test_tokens_have_both_kinds_of_vectors_or_one(words: WordTable) -> None:
+def test_tokens_have_word_and_character_vectors_or_one_of_them(words: WordTable) -> None:
     tokens = TokenBatch.of([["the", "dog"], []], CPU)
     vectors = WordVectors(words, trainable=True)
     for encoder, dim in ((TokenEncoder(vectors, 4, 6, 3), 9), (TokenEncoder(vectors), 3)):

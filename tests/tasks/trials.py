@@ -1,4 +1,4 @@
-"""What every task is put through, whatever it learns."""
+"""Checks that apply to all tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from elmokit.tasks.task import Task, TaskModel
 
 
 class Trained(NamedTuple):
-    """A task model that was trained, opened again, and asked about its dev set."""
+    """A trained task model, reloaded and applied to its dev set."""
 
     result: TaskResult
     dev: dict[str, Any]
@@ -39,7 +39,7 @@ def write_examples(
     dev: int,
     ending: str = "txt",
 ) -> tuple[str, str]:
-    """Write so many examples to train on and so many to stop by; return the two files."""
+    """Write this many examples for training and early stopping; return the two files."""
 
     def write(name: str, n: int, seed: int) -> str:
         draw = random.Random(seed)
@@ -58,7 +58,7 @@ def learn(
     cache: LayerCache,
     run: Path,
 ) -> Trained:
-    """Train, and find that what was saved scores and tells what training said."""
+    """Train, and check that the saved model has the reported score."""
     place = config.elmo.place
     given = None if place == "none" else elmo
     model = "tests/models/tiny"
@@ -81,7 +81,7 @@ def with_both(
     elmo: ElmoModel,
     cache: LayerCache,
 ) -> tuple[Data[Any], TaskModel[Any]]:
-    """Return the data and an untrained model, into which ELMo enters at both places."""
+    """Return the data and an untrained model that uses ELMo at the input and the output."""
     assert config.elmo.place == "both"
     data = load_data(task, config, *files, elmo=elmo, cache=cache)
     assert data.elmo is not None
@@ -90,7 +90,7 @@ def with_both(
 
 
 def check_gradients(loss: torch.Tensor, model: TaskModel[Any], elmo: ElmoModel) -> None:
-    """Gradients reach every weight of the task and of the mixes, and nothing of the biLM."""
+    """Check that gradients reach all weights of the task and the mixes, but not the biLM."""
     loss.backward()  # type: ignore[no-untyped-call]
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -102,8 +102,8 @@ def check_gradients(loss: torch.Tensor, model: TaskModel[Any], elmo: ElmoModel) 
     assert all(p.grad is None and not p.requires_grad for p in elmo.bilm.parameters())
 
 
-def check_batch_mates(model: TaskModel[Any], examples: Dataset[Any]) -> None:
-    """Every example alone gets the numbers that it gets among others."""
+def check_batch_independence(model: TaskModel[Any], examples: Dataset[Any]) -> None:
+    """Check that each example alone gives the same values as in a batch."""
     model.eval()
     together = model(examples.batch(range(len(examples))))
     assert torch.isfinite(together).all()

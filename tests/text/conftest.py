@@ -12,7 +12,7 @@ SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 
 @pytest.fixture(scope="session")
 def ewt_sentences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[ewt.Sentence]]:
-    """Dev and test of UD EWT."""
+    """Load dev and test of UD EWT."""
     archive = SHARED / "data" / "tasks.tar.xz"
     if not archive.exists():
         pytest.skip(f"UD EWT is not here: no {archive}")

@@ -31,11 +31,11 @@ def read(path: Path) -> Iterator[Sentence]:
 
 
 def gold_spans(text: str, rows: list[list[str]]) -> Spans:
-    """Spans of the words; a multiword token counts as its parts where they spell it."""
+    """Return the spans of the words; multiword tokens are split if their parts match the text."""
     spans: Spans = []
     position = 0
     forms = {row[0]: row[1] for row in rows}
-    covered = 0  # the last word that a multiword token stands for
+    covered = 0  # the last word of a multiword token
     for key, form in forms.items():
         if "." in key or ("-" not in key and int(key) <= covered):
             continue
@@ -52,7 +52,7 @@ def gold_spans(text: str, rows: list[list[str]]) -> Spans:
 
 
 def documents(sentences: list[Sentence]) -> Iterator[tuple[str, Spans]]:
-    """The text of each document, put together again, with the spans of its sentences."""
+    """Return the reconstructed text of each document with the spans of its sentences."""
     text, spans = "", Spans()
     for sentence in sentences:
         if sentence.starts_document and text:
@@ -66,6 +66,6 @@ def documents(sentences: list[Sentence]) -> Iterator[tuple[str, Spans]]:
 
 
 def f1(pairs: list[tuple[set[object], set[object]]]) -> float:
-    """F1 of (gold, found) sets, summed over all pairs."""
+    """Compute F1 of (gold, predicted) sets, summed over all pairs."""
     common = sum(len(gold & found) for gold, found in pairs)
     return 2 * common / sum(len(gold) + len(found) for gold, found in pairs)

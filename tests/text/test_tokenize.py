@@ -14,25 +14,25 @@ from elmokit.text.tokenize import Token, tokenize, words
 from tests.text import ewt
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=60)
-# Text of the marks the rules know, where pieces meet in ways that letters alone never do.
+# Text from the characters in the rules, combined in ways that letters alone never are.
 MARKED_TEXT = st.text(
     "abAI nst'`.,:;!?-/@#$%&*_()<>=+0123\u2019\u2014\u4e2d\u0301\u200d", max_size=40
 )
 
 
-# --- what holds for every text -------------------------------------------------------------------
+# --- invariants ----------------------------------------------------------------------------------
 
 
 @given(ANY_TEXT | MARKED_TEXT)
 @example("\x00a\x01\x02\x03\x04\x05\x06 \x7f\x1b[0m")
 @example("\ud800 a\udfff\ud83d")
 @example("a\x1cb\x85c\u2028d\u3000e\xa0f")
-def test_tokens_hold_every_character_but_whitespace(sentence: str) -> None:
+def test_tokens_contain_all_characters_except_whitespace(sentence: str) -> None:
     assert "".join(token.text for token in tokenize(sentence)) == "".join(sentence.split())
 
 
 @given(ANY_TEXT | MARKED_TEXT)
-def test_offsets_point_at_the_token_and_never_overlap(sentence: str) -> None:
+def test_offsets_match_the_tokens_and_never_overlap(sentence: str) -> None:
     position = 0
     for token in tokenize(sentence):
         assert position <= token.start < token.end
@@ -41,7 +41,7 @@ def test_offsets_point_at_the_token_and_never_overlap(sentence: str) -> None:
 
 
 @given(ANY_TEXT | MARKED_TEXT)
-def test_no_token_holds_whitespace(sentence: str) -> None:
+def test_no_token_contains_whitespace(sentence: str) -> None:
     assert all(word.split() == [word] for word in words(sentence))
 
 
@@ -51,7 +51,7 @@ def test_words_are_the_tokens_without_offsets(sentence: str) -> None:
 
 
 @given(ANY_TEXT)
-def test_shadow_keeps_length_and_whitespace(text: str) -> None:
+def test_ascii_classes_keep_length_and_whitespace(text: str) -> None:
     seen = ascii_classes(text)
     assert len(seen) == len(text)
     assert [c.isspace() for c in seen] == [c.isspace() for c in text]
@@ -59,14 +59,14 @@ def test_shadow_keeps_length_and_whitespace(text: str) -> None:
 
 @settings(max_examples=50)
 @given(st.lists(MARKED_TEXT, max_size=8))
-def test_result_does_not_depend_on_what_was_cut_before(sentences: list[str]) -> None:
+def test_result_does_not_depend_on_previous_calls(sentences: list[str]) -> None:
     warm = [words(sentence) for sentence in sentences]
     module._INNER.clear()
     module._FINAL.clear()
     assert [words(sentence) for sentence in reversed(sentences)] == warm[::-1]
 
 
-def test_memory_of_chunks_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_the_chunk_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_CACHED_CHUNKS", 100)
     module._INNER.clear()
     expected = [word for number in range(1000) for word in (f"w{number}", ",")]
@@ -74,7 +74,7 @@ def test_memory_of_chunks_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(module._INNER) <= 100
 
 
-def test_long_chunk_is_not_remembered() -> None:
+def test_long_chunk_is_not_cached() -> None:
     words("y" * 5000 + " .")
     assert not any(len(chunk) > 100 for chunk in module._INNER)
 
@@ -87,14 +87,14 @@ def test_time_is_linear_in_the_length_of_a_chunk(unit: str) -> None:
     words(unit * 100_000)
     for size in range(400, 500):
         words(unit * size + str(size))
-    assert time.process_time() - start < 30  # the square of it would take an hour
+    assert time.process_time() - start < 30  # quadratic time would take an hour
 
 
 def test_empty_and_blank_text_have_no_tokens() -> None:
     assert tokenize("") == tokenize(" \t\n\u3000") == []
 
 
-def test_offsets_survive_repeated_words_and_odd_spaces() -> None:
+def test_offsets_are_correct_for_repeated_words_and_unusual_spaces() -> None:
     assert tokenize(" a  a\ta.\n") == [
         Token("a", 1, 2),
         Token("a", 4, 5),
@@ -103,13 +103,13 @@ def test_offsets_survive_repeated_words_and_odd_spaces() -> None:
     ]
 
 
-def test_room_does_not_import_torch() -> None:
+def test_package_does_not_import_torch() -> None:
     rooms = "tokenize, sentences, lines, vocab"
     code = f"import sys; from elmokit.text import {rooms}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-# --- English conventions; "|" marks a cut where no space is written ------------------------------
+# --- English conventions; "|" marks a token boundary without a space -----------------------------
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_room_does_not_import_torch() -> None:
         "----------> ===== ^_^ *~*~*",
     ],
 )
-def test_english_is_cut_by_the_conventions_of_ewt(marked: str) -> None:
+def test_tokenization_follows_ewt_conventions(marked: str) -> None:
     assert words(marked.replace("|", "")) == marked.replace("|", " ").split()
 
 
@@ -172,10 +172,10 @@ def test_tokens_agree_with_ewt(ewt_sentences: dict[str, list[ewt.Sentence]], par
             for sentence in ewt_sentences[part]
         ]
     )
-    assert agreement > 0.992  # measured: dev .9933, test .9925; most of the rest are misspellings
+    assert agreement > 0.992  # measured: dev .9933, test .9925; most errors are misspellings
 
 
-# --- other languages and odd characters ----------------------------------------------------------
+# --- other languages and unusual characters ------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -184,35 +184,36 @@ def test_tokens_agree_with_ewt(ewt_sentences: dict[str, list[ewt.Sentence]], par
         "\u0410. \u0421. \u041f\u0443\u0448\u043a\u0438\u043d",  # Cyrillic initials
         "\u00bf|Qu\u00e9 hora es|? Ma\u00f1ana|.",
         "col\u00b7lecci\u00f3 n\u00famero",
-        "\u0939\u093f\u0928\u094d\u0926\u0940 \u092d\u093e\u0937\u093e|\u0964",  # vowel signs stay
-        "cafe\u0301|, nai\u0308ve",  # combining accents stay
-        "\u05e6\u05d4\u05f4\u05dc",  # gershayim stay
+        # Vowel signs are kept.
+        "\u0939\u093f\u0928\u094d\u0926\u0940 \u092d\u093e\u0937\u093e|\u0964",
+        "cafe\u0301|, nai\u0308ve",  # combining accents are kept
+        "\u05e6\u05d4\u05f4\u05dc",  # gershayim are kept
         "\u0645\u0631\u062d\u0628\u0627|\u060c \u0643\u064a\u0641|\u061f",
-        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",  # zero-width non-joiner stays
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",  # zero-width non-joiner is kept
         "\uff28\uff45\uff4c\uff4c\uff4f|\uff01",  # fullwidth
-        "\uc548\ub155\ud558\uc138\uc694|, \uc138\uacc4",  # Hangul in runs
-        "\u6211|\u7231|\u4f60|\u3002|ELMo|\u3002",  # Han characters alone
-        "\u30ab|\u30bf|\u30ab|\u30ca|\u3068|\u304b\u3099",  # kana alone, with their marks
-        "im Haus dont vous parlez wont cant",  # no English contraction here
+        "\uc548\ub155\ud558\uc138\uc694|, \uc138\uacc4",  # runs of Hangul
+        "\u6211|\u7231|\u4f60|\u3002|ELMo|\u3002",  # single Han characters
+        "\u30ab|\u30bf|\u30ab|\u30ca|\u3068|\u304b\u3099",  # single kana with their marks
+        "im Haus dont vous parlez wont cant",  # not an English contraction
     ],
 )
-def test_other_scripts_are_cut_at_whitespace_and_punctuation(marked: str) -> None:
+def test_other_scripts_are_split_at_whitespace_and_punctuation(marked: str) -> None:
     assert words(marked.replace("|", "")) == marked.replace("|", " ").split()
 
 
-def test_control_characters_stand_alone() -> None:
+def test_control_characters_are_separate_tokens() -> None:
     assert words("a\x00b \x07 c\x1b") == ["a", "\x00", "b", "\x07", "c", "\x1b"]
 
 
-def test_zero_width_space_and_stray_byte_order_mark_stand_alone() -> None:
+def test_zero_width_space_and_misplaced_byte_order_mark_are_separate_tokens() -> None:
     assert words("\ufeffHello wor\u200bld") == ["\ufeff", "Hello", "wor", "\u200b", "ld"]
 
 
-def test_other_invisible_characters_stay_in_their_word() -> None:
+def test_other_invisible_characters_are_kept_in_their_word() -> None:
     assert words("co\u00adoperate a\u2060b \u200ex") == ["co\u00adoperate", "a\u2060b", "\u200ex"]
 
 
-def test_lone_surrogates_stand_alone() -> None:
+def test_lone_surrogates_are_separate_tokens() -> None:
     assert words("a\ud800b") == ["a", "\ud800", "b"]
 
 

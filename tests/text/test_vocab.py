@@ -45,7 +45,7 @@ def test_unknown_word_without_unk_is_an_error() -> None:
         Vocabulary(["a"]).index("zebra")
 
 
-def test_case_and_spaces_belong_to_the_word() -> None:
+def test_case_and_spaces_are_part_of_the_word() -> None:
     vocabulary = Vocabulary(["a", "A", " a", "a b"])
     assert [vocabulary.index(word) for word in ("a", "A", " a", "a b")] == [0, 1, 2, 3]
 
@@ -54,7 +54,7 @@ def test_case_and_spaces_belong_to_the_word() -> None:
 @example(["a\r", "b"])
 @example(["\ufeffa", "\ufeff"])
 @example(["\x85", "\u2028", "\x0b", "\x00"])
-def test_saved_vocabulary_is_read_back(words: list[str]) -> None:
+def test_round_trip(words: list[str]) -> None:
     assume(not all(word.endswith("\r") for word in words) and "!!!MAXTERMID" not in words)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "vocab.txt"
@@ -62,7 +62,7 @@ def test_saved_vocabulary_is_read_back(words: list[str]) -> None:
         assert list(Vocabulary.from_file(path)) == words
 
 
-def test_words_that_a_file_cannot_hold_are_refused(tmp_path: Path) -> None:
+def test_words_that_a_file_cannot_represent_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="surrogate"):
         Vocabulary(["a\ud800"]).save(tmp_path / "vocab.txt")
 
@@ -73,7 +73,7 @@ def test_maxtermid_lines_are_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"a\r\nb\r\n", b"a\r\nb", b"\xef\xbb\xbfa\nb", b"a\nb"])
-def test_files_of_other_systems_are_read(tmp_path: Path, raw: bytes) -> None:
+def test_files_of_other_systems_can_be_read(tmp_path: Path, raw: bytes) -> None:
     assert list(Vocabulary.from_file(write(tmp_path, raw))) == ["a", "b"]
 
 
@@ -88,7 +88,7 @@ def test_files_of_other_systems_are_read(tmp_path: Path, raw: bytes) -> None:
         (b"", "it is empty"),
     ],
 )
-def test_faults_name_file_and_line(tmp_path: Path, raw: bytes, told: str) -> None:
+def test_errors_state_file_and_line(tmp_path: Path, raw: bytes, told: str) -> None:
     message = error_of(write(tmp_path, raw))
     assert "vocab.txt" in message
     assert told in message
@@ -103,7 +103,7 @@ def test_faults_name_file_and_line(tmp_path: Path, raw: bytes, told: str) -> Non
         (["!!!MAXTERMID"], "MAXTERMID"),
     ],
 )
-def test_words_that_make_no_vocabulary_are_refused(words: list[str], told: str) -> None:
+def test_invalid_vocabularies_are_rejected(words: list[str], told: str) -> None:
     with pytest.raises(DataError, match=told):
         Vocabulary(words)
 
@@ -113,14 +113,14 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
     assert str(tmp_path) in error_of(tmp_path)
 
 
-def test_missing_specials_are_named_on_request() -> None:
+def test_missing_specials_are_reported_on_request() -> None:
     vocabulary = Vocabulary(["<S>", "a"])
     with pytest.raises(DataError, match="does not contain </S>, <UNK>"):
         vocabulary.require_specials()
     Vocabulary(SPECIALS).require_specials()
 
 
-def test_failed_save_leaves_the_old_file_and_no_debris(
+def test_failed_save_keeps_the_old_file_and_leaves_no_other_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path, b"old\n")
@@ -135,7 +135,9 @@ def test_failed_save_leaves_the_old_file_and_no_debris(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_save_makes_a_missing_folder_and_never_replaces_a_file_by_one(tmp_path: Path) -> None:
+def test_save_creates_missing_directories_and_does_not_replace_a_file_by_one(
+    tmp_path: Path,
+) -> None:
     Vocabulary(["a"]).save(tmp_path / "new" / "vocab.txt")
     assert list(Vocabulary.from_file(tmp_path / "new" / "vocab.txt"))[-1] == "a"
     with pytest.raises(OutputError):

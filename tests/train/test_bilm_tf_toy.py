@@ -1,8 +1,8 @@
-"""bilm-tf's own check of its training: a few sentences, learned by heart.
+"""bilm-tf's own test of its training: memorizing a few sentences.
 
-Its test trains a tiny model on four lines and asks for a test perplexity below 20 on the same lines
-(`tests/test_training.py` there). Ours is measured honestly: the symbol that opens a direction's
-stream is not among the targets, which alone makes the figure harder to reach.
+Its test trains a tiny model on four lines and requires a test perplexity below 20 on the same lines
+(`tests/test_training.py` there). Our measurement is stricter, because the symbol at the start of a
+direction's stream is not among the targets, which increases the perplexity.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EPOCHS = 50
 ROWS, STEPS = 2, 10
 
 
-def test_the_toy_of_bilm_tf_is_learned_as_in_its_own_test(shared: Path, tmp_path: Path) -> None:
+def test_toy_corpus_is_memorized_as_in_bilm_tf(shared: Path, tmp_path: Path) -> None:
     toy = shared / "fixtures/allenai-bilm-tf/fixtures/train"
     vocabulary = read_vocabulary(toy / "vocab.txt")
     settings = PrepareSettings(tokenized=True)

@@ -1,4 +1,4 @@
-"""Arrays that cross to the device in one copy."""
+"""Arrays that are copied to the device at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from elmokit.train.buffers import Staging
 
 
-def test_what_is_written_arrives_under_its_name_and_stays_in_place(device: torch.device) -> None:
+def test_values_arrive_under_their_names_at_stable_addresses(device: torch.device) -> None:
     fields = {
         "types": ((5,), torch.int64),
         "starts": ((2, 3), torch.uint8),

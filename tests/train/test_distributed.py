@@ -1,4 +1,4 @@
-"""Training in two real processes over gloo, against one process with the same rows."""
+"""Training in two processes with gloo, compared with one process and the same rows."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from tests.process_utils import HANG_SECONDS, Child, Pause, start
 from tests.train.conftest import SETTINGS
 from tests.train.test_loop import losses
 
-# Adagrad: Adam divides by the gradient's own size, so where that is near zero it makes much of the
-# order of sums.
+# Adagrad: Adam divides by the size of the gradient, which amplifies differences in the order of
+# summation where that is close to zero.
 EXACT = [*SETTINGS, "step.dropout=0", "optimizer.kind=adagrad", "optimizer.learning_rate=0.2"]
 EXACT += ["optimizer.clip=0.3"]  # below the usual norm
-# Triton's interpreter takes seconds for a step of any other size.
+# Triton's interpreter takes seconds per step for any other size.
 TINY = [*EXACT, "step.rows=2", "step.steps=2", "lstm.dim=12", "lstm.projection_dim=8"]
 TINY += ["char_cnn.filters=[[1,4],[2,6],[3,6]]", "char_cnn.n_highway=1"]
 STEPS = 14
@@ -55,7 +55,7 @@ def config_of(settings: list[str], **changes: Any) -> RunConfig:
 
 
 def command(corpus: Corpus, run: Path, settings: list[str], *more: str) -> list[str]:
-    """What config_of says, as arguments."""
+    """Return the settings of config_of as arguments."""
     words = [str(corpus.path), "-o", str(run), "--max-steps", str(STEPS)]
     for setting in ("log_every=1", "evaluate_every=0", "checkpoint_every=1", *settings):
         words += ["--set", setting]
@@ -69,7 +69,7 @@ def free_port() -> int:
 
 
 def run_rank(rank: int, world: int, port: int, words: list[str]) -> None:
-    """Be one of torchrun's processes, without its agent, which ends all when one is gone."""
+    """Run one of torchrun's processes, without its agent, which ends all when one exits."""
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
     os.environ |= {name: str(value) for name, value in own.items()}
     os.environ["MASTER_ADDR"] = "localhost"
@@ -123,7 +123,7 @@ def shapes(run: Path) -> dict[str, tuple[int, ...]]:
 
 @pytest.fixture(scope="session")
 def whole(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run in one process."""
+    """Do a run in one process."""
     run = tmp_path_factory.mktemp("whole") / "run"
     train(config_of(EXACT), corpus, run)
     return run
@@ -131,9 +131,7 @@ def whole(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_two_ranks_of_torchrun_train_as_one_process_does(
-    corpus: Corpus, whole: Path, out: Path
-) -> None:
+def test_two_ranks_of_torchrun_equal_one_process(corpus: Corpus, whole: Path, out: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     launcher += ["--nproc_per_node=2", "-m", "elmokit.train"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -145,7 +143,7 @@ def test_two_ranks_of_torchrun_train_as_one_process_does(
         timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)  # rank 0 alone speaks
+    summary = json.loads(done.stdout)  # only rank 0 prints
     assert summary["steps"] == STEPS
     assert done.stderr.count(f"step {STEPS}/{STEPS}") == 1
     assert largest_difference(whole, out) < 1e-6
@@ -155,7 +153,9 @@ def test_two_ranks_of_torchrun_train_as_one_process_does(
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_two_ranks_killed_go_on_as_one(corpus: Corpus, whole: Path, out: Path) -> None:
+def test_run_of_two_killed_ranks_resumes_in_one_process(
+    corpus: Corpus, whole: Path, out: Path
+) -> None:
     with ranks(2, command(corpus, out, EXACT), Pause(SAVE, call=4)) as (first, second):
         second.wait_for_pause()
         second.kill()
@@ -171,7 +171,7 @@ def test_two_ranks_killed_go_on_as_one(corpus: Corpus, whole: Path, out: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [1, pytest.param(2, marks=pytest.mark.ci)])
-def test_a_signal_to_any_rank_stops_all_and_any_number_goes_on(
+def test_signal_to_any_rank_stops_all_and_any_number_can_resume(
     corpus: Corpus, whole: Path, out: Path, before: int
 ) -> None:
     stop_ranks(before, command(corpus, out, EXACT), signal.SIGTERM)
@@ -184,7 +184,7 @@ def test_a_signal_to_any_rank_stops_all_and_any_number_goes_on(
 
 
 def stop_ranks(world: int, words: list[str], number: signal.Signals) -> None:
-    """Send the last rank a signal while it saves its third step: all must stop then."""
+    """Send a signal to the last rank while it saves its third step, which must stop all ranks."""
     with ranks(world, words, Pause(SAVE, call=3)) as started:
         started[-1].wait_for_pause()
         started[-1].send_signal(number)
@@ -194,7 +194,7 @@ def stop_ranks(world: int, words: list[str], number: signal.Signals) -> None:
 
 
 @pytest.mark.slow
-def test_as_many_ranks_go_on_with_the_same_bits_with_dropout(
+def test_same_number_of_ranks_resumes_bit_identically_with_dropout(
     corpus: Corpus, tmp_path: Path
 ) -> None:
     cut = tmp_path / "cut"
@@ -206,17 +206,17 @@ def test_as_many_ranks_go_on_with_the_same_bits_with_dropout(
 
 
 @pytest.mark.slow
-def test_evaluation_and_early_stopping_are_known_to_all_ranks(corpus: Corpus, out: Path) -> None:
+def test_evaluation_and_early_stopping_are_shared_by_all_ranks(corpus: Corpus, out: Path) -> None:
     stuck = [*EXACT, "optimizer.learning_rate=1e-30", "patience=2", "evaluate_every=1"]
     run_ranks(2, command(corpus, out, stuck))
-    assert len(losses(out)) == 3  # the first is the best, two more are not better
+    assert len(losses(out)) == 3  # the first one is the best, two more are worse
 
 
-# ---------------------------------------------------------------------------- the step on its own
+# -------------------------------------------------------------------------------- the training step
 
 
 def run_steps(kind: str, corpus: Corpus, group: Group) -> tuple[Any, list[list[float]]]:
-    """Do steps with this rank's rows; the fast step in float32 through Triton's interpreter."""
+    """Do steps with the rows of this rank; the fast step in float32 in Triton's interpreter."""
     config = config_of(TINY if kind == "fast" else EXACT)
     from elmokit.train import loop, step
 
@@ -264,7 +264,7 @@ def rank_of_steps(rank: int, world: int, port: int, kind: str, data: str, out: s
 
 
 @pytest.mark.parametrize("kind", ["plain", pytest.param("fast", marks=pytest.mark.slow)])
-def test_ranks_hold_the_same_weights_to_the_bit(corpus: Corpus, tmp_path: Path, kind: str) -> None:
+def test_ranks_have_bit_identical_weights(corpus: Corpus, tmp_path: Path, kind: str) -> None:
     if kind == "fast":
         pytest.importorskip("triton", reason="the fast kernels need Triton (Linux)")
     alone, expected = run_steps(kind, corpus, SINGLE_PROCESS)
@@ -281,10 +281,10 @@ def test_ranks_hold_the_same_weights_to_the_bit(corpus: Corpus, tmp_path: Path, 
     assert "weights of rank 1 differ from those of rank 0" in second["error"]
 
 
-# ------------------------------------------------------------------------------ without processes
+# -------------------------------------------------------------------------------- without processes
 
 
-def test_rows_that_do_not_divide_are_refused() -> None:
+def test_number_of_rows_must_be_divisible_by_the_processes() -> None:
     assert [list(Group(rank, 2).share(6)) for rank in (0, 1)] == [[0, 1, 2], [3, 4, 5]]
     with pytest.raises(ConfigError, match=r"5 rows .* 2 processes.* such as 6"):
         Group(1, 2).share(5)

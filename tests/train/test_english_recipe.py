@@ -1,4 +1,4 @@
-"""The recipe of the English model: what is read how often, and perplexity by register."""
+"""The recipe of the English model: proportions of the sources, and perplexity by register."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ def recipe(name: str) -> Any:
     return module
 
 
-def test_registers_are_scored_as_each_file_by_itself(corpus: Corpus, tmp_path: Path) -> None:
+def test_register_scores_equal_those_of_each_file(corpus: Corpus, tmp_path: Path) -> None:
     config = with_settings(run_preset("toy"), SETTINGS)
-    bilm = BiLM(config.model).eval()  # weights of `random_bilm` amplify rounding over a document
+    # The weights of `random_bilm` amplify rounding errors in a document.
+    bilm = BiLM(config.model).eval()
     head = LMHead(corpus.n_words, config.model.lstm.projection_dim)
     modeldir.save(ModelParts(bilm, vocabulary=corpus.vocabulary, head=head), tmp_path / "model")
     files = [tmp_path / f"{name}.txt" for name in ("a", "b", "c")]
@@ -65,7 +66,7 @@ def test_registers_are_scored_as_each_file_by_itself(corpus: Corpus, tmp_path: P
 
 
 @pytest.mark.parametrize("shares", ["natural", "balanced"])
-def test_every_source_is_read_as_often_as_its_share_says(tmp_path: Path, shares: str) -> None:
+def test_sources_are_repeated_according_to_their_proportions(tmp_path: Path, shares: str) -> None:
     sources = recipe("sources")
     for seed, source in enumerate(sources.SOURCES):
         (tmp_path / f"{source.name}.txt").write_text(random_text(5, seed), "utf-8")

@@ -1,4 +1,4 @@
-"""Perplexity against the slow way: one sentence after another, one probability at a time."""
+"""Perplexity, compared with a slow implementation: one sentence and one probability at a time."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def language_models(corpus: Corpus, bilm: BiLM, head: LMHead) -> tuple[Scorer, T
     return Scorer(engine, bilm.config.lstm, head, torch.device("cpu")), types
 
 
-def slowly(
+def slow_losses(
     corpus: Corpus, bilm: BiLM, head: LMHead, state: str, warm: LstmState | None = None
 ) -> tuple[list[float], list[float]]:
-    """Losses of both directions, token by token, the state handed on by hand."""
+    """Return the losses of both directions, token by token, with the state passed explicitly."""
     tokens, documents = corpus.tokens("valid"), corpus.documents("valid")
     encode = make_encoder(PlainEngine(bilm), corpus.chars)
     losses: tuple[list[float], list[float]] = ([], [])
@@ -60,13 +60,13 @@ def slowly(
 
 
 @pytest.mark.parametrize("state", ["carry", "reset", "warm"])
-def test_perplexity_is_what_the_slow_way_gives(
+def test_perplexity_equals_the_slow_implementation(
     corpus: Corpus, model: tuple[BiLM, LMHead], state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bilm, head = model
     warm = LstmState(torch.randn(2, 2, 1, 24).double(), torch.randn(2, 2, 1, 10).double())
     data = (corpus.tokens("valid"), corpus.documents("valid"))
-    expected = slowly(corpus, bilm, head, state, warm if state == "warm" else None)
+    expected = slow_losses(corpus, bilm, head, state, warm if state == "warm" else None)
     for rows, steps, window, positions in ((128, 64, 1 << 18, 4096), (2, 5, 50, 7)):
         monkeypatch.setattr("elmokit.model.scoring._ROWS", rows)
         monkeypatch.setattr("elmokit.model.scoring._MIN_STEPS", steps)
@@ -83,7 +83,7 @@ def test_perplexity_is_what_the_slow_way_gives(
     assert found.known != found.mean
 
 
-def test_the_opening_symbol_is_not_counted(corpus: Corpus, model: tuple[BiLM, LMHead]) -> None:
+def test_opening_symbol_is_not_counted(corpus: Corpus, model: tuple[BiLM, LMHead]) -> None:
     bilm, head = model
     data = (corpus.tokens("valid"), corpus.documents("valid"))
     found = evaluate(*language_models(corpus, bilm, head), *data)
@@ -92,7 +92,7 @@ def test_the_opening_symbol_is_not_counted(corpus: Corpus, model: tuple[BiLM, LM
 
 
 @pytest.mark.parametrize("state", ["carry", "reset"])
-def test_fast_readers_give_the_perplexity_of_the_reference(corpus: Corpus, state: str) -> None:
+def test_fast_readers_equal_the_reference_perplexity(corpus: Corpus, state: str) -> None:
     bilm = random_bilm(TINY, scale=1.0)
     head = LMHead(corpus.n_words, 10)
     data = (corpus.tokens("valid"), corpus.documents("valid"))

@@ -1,4 +1,4 @@
-"""The fast step against the plain one, in float32 through Triton's interpreter where no GPU is."""
+"""The fast training step, compared with the reference, in float32 (Triton's interpreter or GPU)."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ WORDS = ["<S>", "</S>", "<UNK>", *(f"word{i}" * (1 + i % 6) for i in range(90))]
     ("kind", "head_steps"),
     [("adagrad", 0), ("adamw", 1)],  # 1: the first step changes only the head
 )
-def test_several_steps_change_the_weights_as_the_plain_step_does(
+def test_several_steps_equal_the_reference_steps(
     kind: str, head_steps: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fast, "_BLOCK", 2)  # words are filled up to it: slow in the interpreter
-    torch.backends.cudnn.allow_tf32 = False  # of the plain convolutions on a GPU
+    monkeypatch.setattr(fast, "_BLOCK", 2)  # words are padded to it: slow in the interpreter
+    torch.backends.cudnn.allow_tf32 = False  # TF32 of the reference convolutions on a GPU
     torch.manual_seed(0)
     bilm, head = BiLM(CONFIG), LMHead(V, 8)
     chars = char_ids_table(WORDS).astype(np.uint16)
@@ -66,7 +66,8 @@ def test_several_steps_change_the_weights_as_the_plain_step_does(
     np.testing.assert_allclose(runs[0][0], runs[1][0], atol=2e-5)
     np.testing.assert_allclose(runs[0][1], runs[1][1], rtol=1e-4)
     for plain, found in zip(runs[0][2], runs[1][2], strict=True):
-        # Adam divides by the gradient's own size, so where it is near zero rounding is amplified.
+        # Adam divides by the size of the gradient, which amplifies rounding errors where it is
+        # close to zero.
         assert (plain - found).abs().max() < (1e-5 if kind == "adagrad" else 2e-3)
     for plain, found in zip(runs[0][3], runs[1][3], strict=True):
         assert torch.allclose(plain, found, atol=1e-3)
@@ -74,7 +75,7 @@ def test_several_steps_change_the_weights_as_the_plain_step_does(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("kind", "head_steps"), [("adagrad", 0), ("adamw", 0), ("adamw", 3)])
-def test_a_recorded_step_does_what_it_does_unrecorded(kind: str, head_steps: int) -> None:
+def test_recorded_step_equals_an_unrecorded_step(kind: str, head_steps: int) -> None:
     chars = char_ids_table(WORDS).astype(np.uint16)
     columns = needed_columns(chars, 3)
     shape = StepConfig(rows=16, steps=8, negatives=20, dropout=0.1)

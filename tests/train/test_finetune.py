@@ -1,4 +1,4 @@
-"""Finetuning by real runs, of a model with its head and of bare weights."""
+"""Finetuning in complete runs, of a model with its head and of bare weights."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FASTER = ["optimizer.learning_rate=0.005", "optimizer.warmup=5", "optimizer.head
 
 
 def other_text(seed: int = 0) -> str:
-    """Text of another kind: the words stand in a fixed order, from a place chosen by chance."""
+    """Write a different kind of text: words in a fixed order, from a random position."""
     rng = random.Random(seed)
     words = "the dog of a cat and zebra was in the garden to read книга is 本".split()
     documents = []
@@ -51,7 +51,7 @@ def other_text(seed: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def trained(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with its head."""
+    """Train a model with its head."""
     out = tmp_path_factory.mktemp("trained")
     config = with_settings(run_preset("toy"), [*SETTINGS, "evaluate_every=0"])
     return train(dataclasses.replace(config, max_steps=120), corpus, out / "run").model
@@ -59,7 +59,7 @@ def trained(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bare(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same as AllenNLP publishes: options and HDF5 weights, no head, no words."""
+    """Save the model as AllenNLP publishes models: options and HDF5 weights, no head or words."""
     folder = tmp_path_factory.mktemp("bare") / "hdf5"
     hdf5dir.save(ModelParts(modeldir.load(trained).bilm), folder)
     return folder
@@ -74,7 +74,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def with_its_words(trained: Path, text: Path) -> Corpus:
-    """The other text, prepared with the model's vocabulary."""
+    """Prepare the other text with the model's vocabulary."""
     data, settings = text.parent / "same", PrepareSettings(valid=0.2)
     prepare([text], data, settings, workers=1, vocabulary=read_vocabulary(trained))
     return Corpus.open(data)
@@ -101,7 +101,7 @@ def means(perplexity: dict[str, Any]) -> list[float]:
     return [p["mean"] for p in perplexity.values()]
 
 
-def test_a_model_with_its_head_learns_other_text(
+def test_model_with_its_head_learns_other_text(
     trained: Path, with_its_words: Corpus, out: Path
 ) -> None:
     start = start_from(load_parts(trained), with_its_words)
@@ -123,7 +123,7 @@ def test_a_model_with_its_head_learns_other_text(
     assert max(v["learning_rate"] for v in lines if "learning_rate" in v) == 0.005
 
 
-def test_the_biLM_of_bare_weights_waits_for_its_new_head(
+def test_biLM_of_bare_weights_is_frozen_until_its_new_head_is_trained(
     bare: Path, with_own_words: Corpus, out: Path
 ) -> None:
     parts = load_parts(bare)
@@ -144,7 +144,7 @@ def test_the_biLM_of_bare_weights_waits_for_its_new_head(
     assert set(learned) == {name for name, _ in parts.bilm.named_parameters()}
 
 
-def test_a_new_head_begins_with_the_frequencies_of_words(
+def test_new_head_is_initialized_with_word_frequencies(
     bare: Path, with_own_words: Corpus, out: Path
 ) -> None:
     start = start_from(load_parts(bare), with_own_words)
@@ -156,17 +156,15 @@ def test_a_new_head_begins_with_the_frequencies_of_words(
     assert before["forward"] == pytest.approx(np.exp(loss[valid].mean()), rel=1e-5)
 
 
-def test_the_head_of_a_model_can_be_given_up(
-    trained: Path, with_own_words: Corpus, out: Path
-) -> None:
+def test_head_of_a_model_can_be_discarded(trained: Path, with_own_words: Corpus, out: Path) -> None:
     start = start_from(load_parts(trained), with_own_words, new_head=True)
     run, _ = tuned(start, with_own_words, out, max_steps=4, head_steps=4)
     assert modeldir.load(run.model).vocabulary is not None
 
 
-@pytest.mark.parametrize("cut", [5, 13])  # while only the head learns, and after that
+@pytest.mark.parametrize("cut", [5, 13])  # while only the head learns, and afterwards
 @pytest.mark.parametrize("kind", ["adamw", "adagrad"])
-def test_a_resumed_run_is_the_run_that_was_never_stopped(
+def test_resumed_run_equals_an_uninterrupted_run(
     bare: Path, with_own_words: Corpus, tmp_path: Path, kind: str, cut: int
 ) -> None:
     def run(out: Path, **given: Any) -> tuple[TrainResult, dict[str, Any]]:
@@ -189,7 +187,7 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
-def test_another_start_is_not_resumed(
+def test_run_does_not_resume_from_another_initial_model(
     trained: Path, bare: Path, with_its_words: Corpus, out: Path
 ) -> None:
     given = {"max_steps": 2, "head_steps": 1}
@@ -199,12 +197,12 @@ def test_another_start_is_not_resumed(
         tuned(start, with_its_words, out, resume=True, **given)
 
 
-def test_another_vocabulary_is_refused(trained: Path, with_own_words: Corpus) -> None:
+def test_another_vocabulary_is_rejected(trained: Path, with_own_words: Corpus) -> None:
     with pytest.raises(ConfigError, match=r"elmo prepare --vocab .*model FILES.*--new-head"):
         start_from(load_parts(trained), with_own_words)
 
 
-def test_what_cannot_be_is_refused(bare: Path, with_own_words: Corpus) -> None:
+def test_invalid_requests_are_rejected(bare: Path, with_own_words: Corpus) -> None:
     start = start_from(load_parts(bare), with_own_words)
     for given, message in (
         ({"settings": ["lstm.dim=70"]}, "shape of .* cannot be changed"),
@@ -214,7 +212,7 @@ def test_what_cannot_be_is_refused(bare: Path, with_own_words: Corpus) -> None:
             finetune_config(start, with_own_words, **given)  # type: ignore[arg-type]
 
 
-def test_steps_follow_from_the_text_and_the_head(
+def test_number_of_steps_depends_on_the_text_and_the_head(
     trained: Path, bare: Path, with_its_words: Corpus
 ) -> None:
     old, new = (start_from(load_parts(path), with_its_words) for path in (trained, bare))
@@ -230,7 +228,7 @@ def test_steps_follow_from_the_text_and_the_head(
     assert (config.max_steps, config.optimizer.head_steps) == (30, 7)
 
 
-def test_each_phase_has_its_schedule() -> None:
+def test_each_phase_has_its_own_schedule() -> None:
     config = OptimizerConfig(learning_rate=1.0, warmup=10, final=0.1, head_steps=100, head_rate=5.0)
     rates = [config.rate(step, 300) for step in range(300)]
     assert (np.argmax(rates), max(rates)) == (9, 5.0)
@@ -240,8 +238,8 @@ def test_each_phase_has_its_schedule() -> None:
     assert rates[-1] == pytest.approx(0.1, rel=0.01)
 
 
-def test_the_first_evaluation_is_in_the_record_once(tmp_path: Path) -> None:
-    for done, expected in ((0, [0]), (0, [0]), (1, [0, 1])):  # anew, anew, resumed
+def test_initial_evaluation_is_recorded_once(tmp_path: Path) -> None:
+    for done, expected in ((0, [0]), (0, [0]), (1, [0, 1])):  # new, new, resumed
         metrics = Metrics(tmp_path, done)
         metrics.write({"step": done, "tokens": 0})
         metrics.close()
@@ -249,7 +247,7 @@ def test_the_first_evaluation_is_in_the_record_once(tmp_path: Path) -> None:
         assert [json.loads(line)["step"] for line in lines] == expected
 
 
-def test_the_command_says_what_became_better(bare: Path, text: Path, tmp_path: Path) -> None:
+def test_command_prints_the_improvement(bare: Path, text: Path, tmp_path: Path) -> None:
     run = CliRunner().invoke
     data = ["prepare", str(text), "-o", str(tmp_path / "data"), "--valid", "0.2", "--workers", "1"]
     assert run(app, data).exit_code == 0
@@ -263,7 +261,7 @@ def test_the_command_says_what_became_better(bare: Path, text: Path, tmp_path: P
     assert (values["steps"], values["head_steps"], values["new_head"]) == (30, 20, True)
     assert values["perplexity"]["after"]["mean"] < values["perplexity"]["before"]["mean"]
     assert "Held-out perplexity: " in result.stderr
-    # The finetuned model is one like any other: it can be finetuned again.
+    # A finetuned model can be finetuned again.
     again = ["finetune", values["model"], str(tmp_path / "data"), "-o", str(tmp_path / "again")]
     result = run(app, [*again, "--max-steps", "2", "--device", "cpu", "--json", "--quiet"])
     assert result.exit_code == 0, result.output

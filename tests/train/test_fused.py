@@ -1,4 +1,4 @@
-"""AdamW in one pass against the plain optimizer."""
+"""AdamW in one pass, compared with the reference optimizer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pair(config: OptimizerConfig) -> tuple[Optimizer, FusedAdamW]:
 
 
 def changes(seed: int) -> tuple[list[torch.Tensor], dict[str, torch.Tensor], list[torch.Tensor]]:
-    """Gradients of a step, in which rows of the head are listed more than once."""
+    """Generate gradients of a step in which rows of the head are listed more than once."""
     torch.manual_seed(seed)
     words = [torch.tensor([3, 5, 9, 3, 5]), torch.tensor([1, 5, 30]), torch.tensor([9, 1, 2, 39])]
     weight, bias = torch.zeros(V, D), torch.zeros(V)
@@ -63,35 +63,35 @@ def both(config: OptimizerConfig, *, bad: bool = False, frozen: int = 0) -> None
         for name, average in plain.row_moments[kind].items():
             found = fused.row_moments[kind][name]
             torch.testing.assert_close(average, found, rtol=1e-5, atol=1e-7)
-    # Triton's interpreter cuts where a GPU rounds.
+    # Triton's interpreter truncates where a GPU rounds.
     torch.testing.assert_close(fused.copies["a"].float(), fused.tensors["a"], rtol=2**-7, atol=0)
     assert fused.tensors["a"].isfinite().all()
 
 
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("clip", [0.5, 1000.0])
-def test_weights_and_averages_are_those_of_the_plain_optimizer(clip: float) -> None:
+def test_weights_and_averages_equal_the_reference_optimizer(clip: float) -> None:
     both(OptimizerConfig(clip=clip, weight_decay=0.1))
 
 
 @pytest.mark.usefixtures("device")
-def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
+def test_non_finite_gradient_changes_nothing() -> None:
     both(OptimizerConfig(clip=1.0), bad=True)
 
 
 @pytest.mark.usefixtures("device")
-def test_the_averages_of_tensors_begin_after_the_heads_own_steps() -> None:
+def test_averages_of_tensors_start_after_the_steps_of_the_head() -> None:
     both(OptimizerConfig(clip=1.0, head_steps=2), frozen=2)
 
 
 @pytest.mark.usefixtures("device")
-def test_gradients_may_be_in_the_dtype_of_the_products() -> None:
+def test_gradients_may_have_the_dtype_of_the_products() -> None:
     plain, fused = pair(OptimizerConfig(clip=1.0))
     rate = torch.tensor(0.05)
     dense, head, words = changes(0)
     said = torch.tensor(3)
     rounded = [g.to(torch.bfloat16) if g.dim() == 2 else g for g in dense]
-    exact = [g.float().clone() for g in rounded]  # the plain one scales them in place
+    exact = [g.float().clone() for g in rounded]  # the reference scales them in place
     expected = plain.step(rate, exact, copy.deepcopy(head), words, said)
     found = fused.step(rate, rounded, head, words, said)
     torch.testing.assert_close(expected, found, rtol=1e-5, atol=0)
@@ -100,7 +100,7 @@ def test_gradients_may_be_in_the_dtype_of_the_products() -> None:
 
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_gradient_that_explodes_changes_nothing(which: int) -> None:
+def test_exploding_gradient_changes_nothing(which: int) -> None:
     optimizer = pair(OptimizerConfig(skip_norm=50.0))[which]
     before = {name: tensor.clone() for name, tensor in optimizer.tensors.items()}
     dense, head, words = changes(0)

@@ -1,4 +1,4 @@
-"""Training by real runs: it learns, it goes on after real kills, and it refuses what cannot be."""
+"""Training in complete runs: learning, resuming after kills, rejected input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.process_utils import FileOperation, Pause, elmo, kill_when, start
 from tests.process_utils import run as run_child
 from tests.train.conftest import SETTINGS
 
-# Where the runs below are killed.
+# Calls at which the runs below are killed.
 LOG = "elmokit.train.metrics.Metrics.write"
 WRITE = "elmokit.train.checkpoint.write_tensors"
 EXPORT = "elmokit.train.loop.export"
@@ -48,7 +48,7 @@ def losses(run: Path) -> list[tuple[int, float, float]]:
     ]
 
 
-def test_a_run_learns_and_leaves_a_complete_model(corpus: Corpus, out: Path) -> None:
+def test_run_reduces_the_loss_and_writes_a_complete_model(corpus: Corpus, out: Path) -> None:
     result = train(settings(max_steps=120, evaluate_every=60), corpus, out, warm_state=True)
     assert result.steps == 120
     assert result.perplexity is not None
@@ -67,7 +67,7 @@ def test_a_run_learns_and_leaves_a_complete_model(corpus: Corpus, out: Path) -> 
     assert elmo.warm.cell.abs().max() > 0
 
 
-def test_the_same_seed_gives_the_same_run_and_another_seed_another(
+def test_same_seed_gives_the_same_run_and_another_seed_does_not(
     corpus: Corpus, tmp_path: Path
 ) -> None:
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
@@ -78,8 +78,9 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.cpu_count() == 1, reason="one core: torch uses one thread")
-def test_two_threads_give_the_same_run_twice(corpus: Corpus, tmp_path: Path) -> None:
-    # Large enough for torch to share the work; sums in any order would show within a few steps.
+def test_two_threads_are_deterministic(corpus: Corpus, tmp_path: Path) -> None:
+    # Large enough for torch to use both threads; a variable order of sums would show after a few
+    # steps.
     config = dataclasses.replace(run_preset("toy"), max_steps=5, log_every=1, evaluate_every=0)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -92,24 +93,22 @@ def test_two_threads_give_the_same_run_twice(corpus: Corpus, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["adamw", "adagrad"])
-def test_a_resumed_run_is_the_run_that_was_never_stopped(
-    corpus: Corpus, tmp_path: Path, kind: str
-) -> None:
+def test_resumed_run_equals_an_uninterrupted_run(corpus: Corpus, tmp_path: Path, kind: str) -> None:
     config = settings(max_steps=24)
     config = with_settings(config, [f"optimizer.kind={kind}"])
     assert config.step.dropout > 0
     train(config, corpus, tmp_path / "whole")
-    # A run that is cut at step 13, in the middle of a block of the streams.
+    # A run that is stopped at step 13, in the middle of a block of the streams.
     part = dataclasses.replace(config, checkpoint_every=13)
-    cut = subprocess_free_cut(part, corpus, tmp_path / "cut", 13)
+    cut = interrupt_at(part, corpus, tmp_path / "cut", 13)
     assert cut == 13
     train(config, corpus, tmp_path / "cut", resume=True)
     assert losses(tmp_path / "whole") == losses(tmp_path / "cut")
     assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
 
 
-def subprocess_free_cut(config: RunConfig, corpus: Corpus, out: Path, at: int) -> int:
-    """Stop a run by the signal that a person would send, once it has told of step `at`."""
+def interrupt_at(config: RunConfig, corpus: Corpus, out: Path, at: int) -> int:
+    """Stop a run with the signal that a user would send, after it has logged step `at`."""
 
     def log(line: str) -> None:
         if line.startswith(f"step {at}/"):
@@ -137,12 +136,12 @@ def command(corpus: Corpus, run: Path) -> list[object]:
     return words
 
 
-def test_kill_9_changes_nothing(corpus: Corpus, tmp_path: Path) -> None:
+def test_kill_9_does_not_change_the_result(corpus: Corpus, tmp_path: Path) -> None:
     run = tmp_path / "killed"
     newest = []
     for point in (
         Pause(LOG, call=3, after=True),
-        Pause(WRITE, call=5),  # amid its second checkpoint
+        Pause(WRITE, call=5),  # during its second checkpoint
         Pause(EXPORT),
     ):
         assert kill_when(point, elmo, *command(corpus, run))
@@ -163,7 +162,7 @@ def train_in_child(corpus: Path, run: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [pytest.param(1, marks=pytest.mark.ci), 2, 3, 4, 5])
-def test_a_kill_at_any_file_operation_changes_nothing(
+def test_kill_at_any_file_operation_does_not_change_the_result(
     corpus: Corpus, tmp_path: Path, first: int
 ) -> None:
     train_in_child(corpus.path, tmp_path / "whole")
@@ -178,27 +177,29 @@ def test_a_kill_at_any_file_operation_changes_nothing(
     assert n > 60
 
 
-def test_a_second_run_is_kept_out_of_the_folder(corpus: Corpus, tmp_path: Path) -> None:
+def test_concurrent_run_in_the_same_directory_is_rejected(corpus: Corpus, tmp_path: Path) -> None:
     with start(elmo, *command(corpus, tmp_path / "run"), pause=Pause(LOG)) as child:
         child.wait_for_pause()
         with pytest.raises(OutputError):
             train(settings(max_steps=2), corpus, tmp_path / "run", resume=True)
 
 
-def test_old_checkpoints_go_and_the_best_stays(corpus: Corpus, out: Path) -> None:
+def test_old_checkpoints_are_removed_and_the_best_is_kept(corpus: Corpus, out: Path) -> None:
     train(settings(max_steps=10, checkpoint_every=2, evaluate_every=2, keep=2), corpus, out)
     names = sorted(p.name for p in (out / checkpoint.FOLDER).iterdir())
     assert names[-2:] == ["step-00000008", "step-00000010"]
     assert len(names) <= 3
 
 
-def test_resume_without_a_run_starts_anew_and_says_so(corpus: Corpus, out: Path) -> None:
+def test_resume_without_a_previous_run_starts_from_scratch_with_a_message(
+    corpus: Corpus, out: Path
+) -> None:
     told: list[str] = []
     train(settings(max_steps=2), corpus, out, resume=True, log=told.append)
     assert any("No checkpoint" in line for line in told)
 
 
-def test_a_second_run_in_the_same_folder_is_refused(corpus: Corpus, out: Path) -> None:
+def test_new_run_in_an_existing_directory_is_rejected(corpus: Corpus, out: Path) -> None:
     train(settings(max_steps=2), corpus, out)
     with pytest.raises(ConfigError, match="--resume"):
         train(settings(max_steps=2), corpus, out)
@@ -218,7 +219,7 @@ def damage(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [checkpoint.TRAINER, checkpoint.WEIGHTS, checkpoint.STATE])
-def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
+def test_previous_checkpoint_is_used_if_the_latest_is_damaged(
     corpus: Corpus, tmp_path: Path, name: str
 ) -> None:
     train(settings(max_steps=6), corpus, tmp_path / "whole")
@@ -235,7 +236,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_is_used(
     assert weights(run) == weights(tmp_path / "whole")
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_says_so(corpus: Corpus, out: Path) -> None:
+def test_error_if_all_checkpoints_are_damaged(corpus: Corpus, out: Path) -> None:
     train(settings(max_steps=2), corpus, out)
     newest = checkpoint.newest(out)
     assert newest is not None
@@ -244,7 +245,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_says_so(corpus: Corpus, out: Pa
         train(settings(max_steps=4), corpus, out, resume=True)
 
 
-def test_a_finished_run_that_is_resumed_keeps_its_perplexity(corpus: Corpus, out: Path) -> None:
+def test_resuming_a_finished_run_keeps_its_perplexity(corpus: Corpus, out: Path) -> None:
     first = train(settings(max_steps=3), corpus, out)
     assert first.perplexity is not None
     again = train(settings(max_steps=3), corpus, out, resume=True)
@@ -253,7 +254,7 @@ def test_a_finished_run_that_is_resumed_keeps_its_perplexity(corpus: Corpus, out
     assert written["training"]["perplexity"] == first.perplexity.to_dict()
 
 
-def test_the_warm_state_is_made_only_on_request(corpus: Corpus, out: Path) -> None:
+def test_warm_state_is_created_only_on_request(corpus: Corpus, out: Path) -> None:
     train(settings(max_steps=2), corpus, out)
     assert not (out / "model" / "warm.safetensors").exists()
     train(settings(max_steps=2), corpus, out, resume=True, warm_state=True)
@@ -263,7 +264,7 @@ def test_the_warm_state_is_made_only_on_request(corpus: Corpus, out: Path) -> No
 @pytest.mark.parametrize(
     "point", ["elmokit.train.step.PlainStep.__call__", "elmokit.train.loop._held_out_perplexity"]
 )
-def test_ctrl_c_is_answered_at_once(corpus: Corpus, tmp_path: Path, point: str) -> None:
+def test_ctrl_c_takes_effect_immediately(corpus: Corpus, tmp_path: Path, point: str) -> None:
     run = tmp_path / "run"
     words = [*command(corpus, run), "--set", "evaluate_every=3"]
     with start(elmo, *words, pause=Pause(point)) as child:
@@ -284,26 +285,27 @@ def test_ctrl_c_is_answered_at_once(corpus: Corpus, tmp_path: Path, point: str) 
     assert means[0] == means[1]
 
 
-def test_another_corpus_is_refused(corpus: Corpus, out: Path, monkeypatch: Any) -> None:
+def test_another_corpus_is_rejected(corpus: Corpus, out: Path, monkeypatch: Any) -> None:
     train(settings(max_steps=2), corpus, out)
     monkeypatch.setattr(Corpus, "fingerprint", "other")
     with pytest.raises(DataError):
         train(settings(max_steps=4), corpus, out, resume=True)
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(corpus: Corpus, out: Path) -> None:
+def test_non_finite_loss_stops_the_run(corpus: Corpus, out: Path) -> None:
     config = with_settings(settings(max_steps=50), ["optimizer.learning_rate=1e38"])
     with pytest.raises(NotFiniteError, match=r"Step \d+ produced .* lower learning rate"):
         train(config, corpus, out)
 
 
-def test_a_run_that_diverged_resumes_with_a_lower_learning_rate(corpus: Corpus, out: Path) -> None:
+def test_diverged_run_resumes_with_a_lower_learning_rate(corpus: Corpus, out: Path) -> None:
     config = settings(max_steps=4, checkpoint_every=2, log_every=100)
     train(config, corpus, out)
     longer = dataclasses.replace(config, max_steps=30, checkpoint_every=1, keep=100)
     with pytest.raises(NotFiniteError, match="--resume"):
         train(with_settings(longer, ["optimizer.learning_rate=1e38"]), corpus, out, resume=True)
-    for path in (out / checkpoint.FOLDER).iterdir():  # none was saved after the first bad step
+    # No checkpoint was saved after the first bad step.
+    for path in (out / checkpoint.FOLDER).iterdir():
         for file in path.glob("*.safetensors"):
             assert all(torch.isfinite(t.float()).all() for t in load_file(file).values()), file
     shutil.rmtree(out / checkpoint.FOLDER / "step-00000005", ignore_errors=True)
@@ -316,7 +318,7 @@ def test_a_run_that_diverged_resumes_with_a_lower_learning_rate(corpus: Corpus, 
     assert result.steps == 30
 
 
-def test_weights_that_are_not_finite_are_not_saved(
+def test_non_finite_weights_are_not_saved(
     corpus: Corpus, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(settings(max_steps=2), corpus, out)
@@ -335,17 +337,17 @@ def test_weights_that_are_not_finite_are_not_saved(
     assert newest.name == "step-00000002"
 
 
-def test_a_held_out_loss_beyond_all_floats_is_divergence(corpus: Corpus, out: Path) -> None:
+def test_overflow_of_the_held_out_loss_is_divergence(corpus: Corpus, out: Path) -> None:
     config = with_settings(settings(max_steps=20, evaluate_every=1), ["optimizer.warmup=0"])
     with pytest.raises(NotFiniteError, match="lower learning rate"):
         train(with_settings(config, ["optimizer.learning_rate=1e4"]), corpus, out)
 
 
-def test_early_stopping_stops(corpus: Corpus, out: Path) -> None:
+def test_early_stopping(corpus: Corpus, out: Path) -> None:
     config = settings(max_steps=400, evaluate_every=1, patience=3)
     config = with_settings(config, ["optimizer.learning_rate=1e-30"])
     result = train(config, corpus, out)
-    assert result.steps == 4  # the first is the best, three more are not better
+    assert result.steps == 4  # the first one is the best, three more are worse
 
 
 def test_settings_are_changed_by_dotted_names() -> None:
@@ -354,12 +356,12 @@ def test_settings_are_changed_by_dotted_names() -> None:
     assert config.optimizer.kind == "adagrad"
 
 
-def test_a_config_survives_json() -> None:
+def test_config_round_trip_through_json() -> None:
     config = settings()
     assert RunConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
-def test_the_schedule_rises_and_falls() -> None:
+def test_schedule_warms_up_and_decays() -> None:
     optimizer = run_preset("original").optimizer
     rates = [optimizer.rate(step, 2000) for step in range(2000)]
     assert np.argmax(rates) in (optimizer.warmup - 1, optimizer.warmup)
@@ -367,7 +369,7 @@ def test_the_schedule_rises_and_falls() -> None:
     assert rates[-1] == pytest.approx(optimizer.learning_rate * optimizer.final, rel=1e-2)
 
 
-def test_a_linear_schedule_falls_by_equal_steps_to_its_end() -> None:
+def test_linear_schedule_decays_in_equal_steps() -> None:
     changes = ["optimizer.decay=linear", "optimizer.final=0", "optimizer.warmup=10"]
     optimizer = with_settings(run_preset("toy"), changes).optimizer
     rates = np.array([optimizer.rate(step, 110) for step in range(110)])
@@ -376,7 +378,7 @@ def test_a_linear_schedule_falls_by_equal_steps_to_its_end() -> None:
     assert rates[-1] == pytest.approx(optimizer.learning_rate / 100)
 
 
-def test_random_numbers_of_the_caller_are_left_alone(corpus: Corpus, out: Path) -> None:
+def test_random_state_of_the_caller_is_not_changed(corpus: Corpus, out: Path) -> None:
     torch.manual_seed(123)
     expected = torch.rand(3)
     torch.manual_seed(123)
@@ -385,7 +387,7 @@ def test_random_numbers_of_the_caller_are_left_alone(corpus: Corpus, out: Path) 
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_fewer_documents_than_rows_are_told_of(corpus: Corpus, out: Path) -> None:
+def test_fewer_documents_than_rows_are_reported(corpus: Corpus, out: Path) -> None:
     documents = len(corpus.documents()) - 1
     few = settings(max_steps=1)
     told: list[str] = []

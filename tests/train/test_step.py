@@ -15,7 +15,7 @@ from elmokit.train.step import OutOfMemoryError, explain_out_of_memory
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
     ],
 )
-def test_running_out_of_memory_is_our_error(error: Exception) -> None:
+def test_out_of_memory_is_an_elmo_error(error: Exception) -> None:
     with (
         pytest.raises(OutOfMemoryError, match=r"32 rows.*step\.rows=16"),
         explain_out_of_memory(run_preset("toy").step),
@@ -23,7 +23,7 @@ def test_running_out_of_memory_is_our_error(error: Exception) -> None:
         raise error
 
 
-def test_other_errors_are_left_alone() -> None:
+def test_other_errors_are_not_changed() -> None:
     with (
         pytest.raises(RuntimeError, match="size mismatch"),
         explain_out_of_memory(run_preset("toy").step),

@@ -1,4 +1,4 @@
-"""Plain text measured like prepared text: the same words, the same figures."""
+"""Perplexity and warm states of raw text equal those of prepared text."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ ODD = "\n\nIt is <S> and </S> and <UNK> in one !!!MAXTERMID line.\n\nunheard-of 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Path]:
-    """Text in both forms: the valid part of a corpus, and its file."""
+    """Return the text in both forms: the valid split of a corpus, and its file."""
     folder = tmp_path_factory.mktemp("text")
     (folder / "train.txt").write_text(random_text(40), "utf-8")
     (folder / "valid.txt").write_text(random_text(12, seed=1) + ODD, "utf-8")
-    reading = PrepareSettings(tokenized=True)  # keeps "<S>" one word
+    reading = PrepareSettings(tokenized=True)  # keeps "<S>" as one word
     with pytest.warns(ElmoWarning, match="equal a special"):
         prepare(
             [folder / "train.txt"],
@@ -77,7 +77,7 @@ def made_up(*documents: str) -> list[Sentence]:
 
 
 @pytest.mark.parametrize("group_tokens", [1, 100, 1 << 17])
-def test_text_gives_the_perplexity_of_prepared_text(
+def test_raw_text_has_the_perplexity_of_prepared_text(
     prepared: tuple[Corpus, Path],
     model: tuple[BiLM, LMHead, LstmState],
     group_tokens: int,
@@ -104,12 +104,12 @@ def test_text_gives_the_perplexity_of_prepared_text(
         assert figure.unknown > 4
 
 
-def test_states_alone_give_the_same_as_together(
+def test_each_state_alone_gives_the_same_result_as_together(
     prepared: tuple[Corpus, Path],
     model: tuple[BiLM, LMHead, LstmState],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("elmokit.train.text._GROUP_TOKENS", 7)  # cuts documents, without carry
+    monkeypatch.setattr("elmokit.train.text._GROUP_TOKENS", 7)  # splits documents, without carry
     (corpus, path), (bilm, head, warm) = prepared, model
     together = evaluate_text(
         bilm, scorer_of(bilm, head), corpus.vocabulary, sentences(path), states=STATES, warm=warm
@@ -126,7 +126,7 @@ def test_states_alone_give_the_same_as_together(
         assert_same(found, expected)
 
 
-def test_groups_hold_whole_documents_and_forget_strange_words() -> None:
+def test_groups_contain_whole_documents_and_discard_unknown_words() -> None:
     vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a"])
     text = made_up("a x y\nx", "z", "x a")
     groups = list(text_groups(text, vocabulary, group_tokens=2))
@@ -138,7 +138,7 @@ def test_groups_hold_whole_documents_and_forget_strange_words() -> None:
     assert whole.documents.tolist() == [0, 6, 8, 11]
 
 
-def test_bad_text_and_vocabularies_are_refused(model: tuple[BiLM, LMHead, LstmState]) -> None:
+def test_invalid_text_and_vocabularies_are_rejected(model: tuple[BiLM, LMHead, LstmState]) -> None:
     bilm, head, _ = model
     with pytest.raises(DataError):
         evaluate_text(bilm, scorer_of(bilm, head), Vocabulary(["<S>", "</S>", "<UNK>"]), [])
@@ -150,7 +150,7 @@ def test_bad_text_and_vocabularies_are_refused(model: tuple[BiLM, LMHead, LstmSt
         evaluate_text(bilm, scorer_of(bilm, head), Vocabulary(["a"]), made_up("a"))
 
 
-def test_the_warm_state_of_text_is_that_of_prepared_text(
+def test_warm_state_of_raw_text_equals_that_of_prepared_text(
     prepared: tuple[Corpus, Path], model: tuple[BiLM, LMHead, LstmState]
 ) -> None:
     (corpus, path), (bilm, _, _) = prepared, model
@@ -171,7 +171,7 @@ def test_the_warm_state_of_text_is_that_of_prepared_text(
         torch.testing.assert_close(found.state, expected.state)
 
 
-def test_the_warm_state_reads_no_more_than_it_needs(
+def test_warm_state_reads_only_as_much_text_as_needed(
     prepared: tuple[Corpus, Path], model: tuple[BiLM, LMHead, LstmState]
 ) -> None:
     text = iter(sentences(prepared[1]))
@@ -180,8 +180,11 @@ def test_the_warm_state_reads_no_more_than_it_needs(
     assert len(list(text)) == len(sentences(prepared[1])) - 10
 
 
-def test_a_long_sentence_is_not_taken_for_ends(model: tuple[BiLM, LMHead, LstmState]) -> None:
-    # Two rows of 200 and the last </S> is cut off: no end is left, and no word may pass for one.
+def test_part_of_a_long_sentence_is_not_used_as_a_document_end(
+    model: tuple[BiLM, LMHead, LstmState],
+) -> None:
+    # Two rows of 200, and the last </S> is cut off: no sentence end is left, and no word may be
+    # used as one.
     found = warm_state_of_text(model[0], None, made_up(" ".join(["a", "b"] * 200)))
     assert found.sentences == 0
     with pytest.raises(DataError):

@@ -1,4 +1,4 @@
-"""Stories of people, in which a pronoun means whoever was named before."""
+"""Stories in which a pronoun refers to the person who was named last."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def settings(*changes: str) -> TaskConfig:
 
 
 def story(draw: random.Random, name: str) -> str:
-    """Tell of a woman, of a man, and of a dog that nobody speaks of again."""
+    """Write about a woman, a man, and a dog that is not mentioned again."""
     woman, man = draw.choice(WOMEN), draw.choice(MEN)
     rows = [[f"{woman} (1)", "met -", f"{man} (2)", ". -"]]
     for _ in range(draw.randrange(2, 5)):

@@ -1,4 +1,4 @@
-"""Coreference: real runs, stopped ones too, and the commands."""
+"""Coreference: complete and interrupted runs, and the commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.tasks.test_commands import elmo as command
 from tests.tasks.test_commands import error
 
 
-def test_a_run_that_is_stopped_goes_on_as_if_nothing_had_been(
+def test_interrupted_run_resumes_with_identical_results(
     files: tuple[str, str], tmp_path: Path
 ) -> None:
     config = settings("elmo.place=none", "model.sentences=2", "train.epochs=2", "train.share=0.2")
@@ -38,7 +38,7 @@ def test_a_run_that_is_stopped_goes_on_as_if_nothing_had_been(
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_from_training_to_prediction(files: tuple[str, str], tmp_path: Path) -> None:
+def test_commands_from_training_to_prediction(files: tuple[str, str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     changes = [part for setting in SMALL for part in ("--set", setting)]
     trained = command(

@@ -1,4 +1,4 @@
-"""Coreference: what is read, what is refused, what is told."""
+"""Coreference data: supported formats, rejected input, warnings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ THREE = "0\tAnn\t(3)\n1\tmet\t_\n2\ther\t(5(3)\n3\tson\t5)\n\n0\tHe\t(5)\n1\tlef
 CLUSTERS = (((0, 1), (2, 3)), ((2, 4), (4, 5)))
 
 
-def test_the_columns_of_conll_2012(tmp_path: Path) -> None:
+def test_columns_of_conll_2012(tmp_path: Path) -> None:
     [found] = read(tmp_path, ONTONOTES)
     assert found.sentences == (("Ann", "met", "her", "son"), ("He", "left"))
     assert found.clusters == CLUSTERS
@@ -42,7 +42,7 @@ def test_the_columns_of_conll_2012(tmp_path: Path) -> None:
         THREE,
         "# begin document \n" + THREE + "# end document\n",
         "".join(line.split("\t", 1)[-1] for line in THREE.splitlines(keepends=True)),  # two columns
-        # LitBank's: thirteen columns, the last empty where no mention begins or ends
+        # LitBank has thirteen columns, of which the last is empty where no mention starts or ends
         re.sub(r"(?m)^(.)\t(\w+)\t(.*)$", r"x\t0\t\1\t\2" + 8 * r"\t_" + r"\t\3", THREE).replace(
             "_\n", "\n"
         ),
@@ -58,7 +58,7 @@ def test_other_columns(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("token", ["#", "#tag", "#a=b", "#a=", "#end"])
 @pytest.mark.parametrize("row", ["{}\t-", "{} -", "{}\t(1)", "{}", "{}\tO"])
-def test_a_token_may_begin_with_the_sign_of_a_comment(token: str, row: str) -> None:
+def test_token_may_start_with_a_comment_character(token: str, row: str) -> None:
     written = row.format(token)
     for before, behind in (([], ["b" + row[2:]]), (["b" + row[2:]], [])):
         text = ["# name = #1", "# newdoc id = x\ty", *before, written, *behind]
@@ -68,7 +68,7 @@ def test_a_token_may_begin_with_the_sign_of_a_comment(token: str, row: str) -> N
             assert sorted(found.tokens) == sorted([token, "b"])
 
 
-def test_comments_are_no_tokens(tmp_path: Path) -> None:
+def test_comments_are_not_tokens(tmp_path: Path) -> None:
     comments = "# sent_id=3\n# sent_id = 3\n# text = a b c d e f g h i j k l m\n"
     for text in (THREE, ONTONOTES, THREE.replace("\t", " ")):
         plain, *_ = read(tmp_path, text)
@@ -81,7 +81,7 @@ def test_comments_are_no_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "remark", ["# foo bar", "# a remark of mine that has more than twelve words in it"]
 )
-def test_remarks_are_refused_and_no_tokens(remark: str) -> None:
+def test_remark_lines_are_rejected(remark: str) -> None:
     text = ["0\ta\t-", remark, "1\tb\t-"]
     lines = [Line("x", i, line) for i, line in enumerate(text, 1)]
     for labeled in (False, True):
@@ -89,13 +89,13 @@ def test_remarks_are_refused_and_no_tokens(remark: str) -> None:
             list(read_columns(lines, DataIssues(), labeled=labeled))
 
 
-def test_a_document_whose_name_begins_with_the_sign_of_a_comment(tmp_path: Path) -> None:
+def test_document_name_may_start_with_a_comment_character(tmp_path: Path) -> None:
     [found] = read(tmp_path, ONTONOTES.replace("bc/x", "#x").replace("met ", "= "))
     assert found.tokens == ["Ann", "=", "her", "son", "He", "left"]
 
 
 @pytest.mark.parametrize("name", ["#1", "a\tb", "a\nb c", "#begin document (x)", "#\u2028", ""])
-def test_odd_names_are_written_so_that_they_can_be_read(name: str) -> None:
+def test_document_names_are_written_without_whitespace(name: str) -> None:
     document = Document((("#a", "=", "New York"),), ((Mention(0, 1), Mention(1, 2)),), name)
     text = format_columns(document, document.clusters or ())
     lines = [Line("f", i + 1, line) for i, line in enumerate(text.split("\n"))]
@@ -104,7 +104,7 @@ def test_odd_names_are_written_so_that_they_can_be_read(name: str) -> None:
     assert not any(c.isspace() for c in again.name)
 
 
-def test_a_folder_is_its_files_by_name(tmp_path: Path) -> None:
+def test_directory_is_read_as_its_files_in_order_of_name(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     for name in ("b/GUM_news_one.conll", "a.conll", "notes.txt"):
         (tmp_path / name).write_text(THREE)
@@ -116,7 +116,7 @@ def test_a_folder_is_its_files_by_name(tmp_path: Path) -> None:
         TASK.read(str(tmp_path / "empty"))
 
 
-def test_what_is_written_is_read_again(files: tuple[str, str]) -> None:
+def test_round_trip(files: tuple[str, str]) -> None:
     nested = Document(
         (("a", "b", "c", "d"), ("e",)),
         (
@@ -152,7 +152,7 @@ def test_what_is_written_is_read_again(files: tuple[str, str]) -> None:
         ("#tag\na\t-\n", "line 1: found 1 column"),
     ],
 )
-def test_bad_columns_are_named(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_columns_are_identified(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(tmp_path, text)
 
@@ -174,7 +174,7 @@ def test_bad_columns_are_named(tmp_path: Path, text: str, message: str) -> None:
         ("\t(1)\nb\t(1)\n", "1 empty tokens, read as '_'"),
     ],
 )
-def test_odd_columns_are_counted(tmp_path: Path, text: str, message: str) -> None:
+def test_unusual_columns_are_counted(tmp_path: Path, text: str, message: str) -> None:
     with pytest.warns(ElmoWarning, match=rf"data.conll: {message}"):
         [found] = read(tmp_path, text)
     assert found.clusters is not None
@@ -182,7 +182,7 @@ def test_odd_columns_are_counted(tmp_path: Path, text: str, message: str) -> Non
     assert all(m.end - m.start == 1 for m in map(Mention._make, found.gold[:, :2].tolist()))
 
 
-def test_sentences_are_found_where_no_empty_line_shows_them(tmp_path: Path) -> None:
+def test_sentences_are_split_without_empty_lines(tmp_path: Path) -> None:
     tokens = ["Ann", "left", ".", "She", "met", "Mr.", "Hill", "!", "Why", "?"]
     rows = [f"{k}\t{token}\t{'(1)' if k in (0, 3) else '_'}" for k, token in enumerate(tokens)]
     with pytest.warns(ElmoWarning, match="1 documents without empty lines"):
@@ -191,7 +191,7 @@ def test_sentences_are_found_where_no_empty_line_shows_them(tmp_path: Path) -> N
     assert found.clusters == (((0, 1), (3, 4)),)
 
 
-def test_text_json_and_columns_can_be_predicted_on() -> None:
+def test_prediction_reads_text_json_and_columns() -> None:
     raw = [Line("x", i, t) for i, t in enumerate(["Ann saw Bob. He", "left.", "", " ", "No."], 1)]
     first, second = TASK.parse(raw, "text")
     assert first.sentences == (("Ann", "saw", "Bob", "."), ("He", "left", "."))
@@ -216,7 +216,7 @@ def test_text_json_and_columns_can_be_predicted_on() -> None:
     assert columns.speakers is not None
 
 
-def test_what_cannot_be_learned_is_told() -> None:
+def test_unusable_data_and_settings_are_rejected() -> None:
     with pytest.raises(DataError):
         TASK.learn([Document((("a",),), ())])
     for bad in ("model.width=0", "model.kept=0", "model.char_widths=3;4", "model.antecedents=0"):

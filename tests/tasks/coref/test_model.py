@@ -1,4 +1,4 @@
-"""Coreference: the network learns, needs bounded memory, and looks at what it should."""
+"""Coreference model: it learns, needs bounded memory, and uses its features."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make(data: Data[Document], config: TaskConfig) -> CorefModel:
         ["elmo.place=none", "model.singletons=true"],
     ],
 )
-def test_the_network_learns_and_predicts_from_its_folder(
+def test_model_learns_and_predicts_after_loading(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, changes: list[str]
 ) -> None:
     config = settings(*changes, "train.epochs=10", "train.patience=3")
@@ -64,7 +64,7 @@ def test_the_network_learns_and_predicts_from_its_folder(
 
 
 @pytest.mark.parametrize("singletons", ["false", "true"])
-def test_gradients_reach_the_mixes_and_not_the_biLM(
+def test_gradients_reach_the_mixes_but_not_the_biLM(
     files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, singletons: str
 ) -> None:
     config = settings("elmo.place=both", f"model.singletons={singletons}")
@@ -82,7 +82,7 @@ def test_clusters_follow_the_best_antecedents(files: tuple[str, str]) -> None:
     h, x = model.encode(batch, 0, range(len(document.sentences)))
     kept = model.keep(h, x, [len(s) for s in document.sentences])
     assert len(kept.starts) == int(0.6 * len(document.tokens))
-    model.pairs.rest[-1].bias.data += 0.3  # so that some have antecedents and some have not
+    model.pairs.rest[-1].bias.data += 0.3  # so that some have antecedents and some do not
     scores = model.score_pairs(kept, document, 0)
     spans = list(map(Mention, kept.starts.tolist(), kept.ends.tolist()))
     assert spans == sorted(spans)
@@ -105,7 +105,7 @@ def test_clusters_follow_the_best_antecedents(files: tuple[str, str]) -> None:
     assert all(list(c) == sorted(c) for c in found)
 
 
-def test_a_stretch_is_drawn_from_all_of_a_document(files: tuple[str, str]) -> None:
+def test_training_segment_is_sampled_from_the_whole_document(files: tuple[str, str]) -> None:
     config = settings("elmo.place=none", "model.sentences=3", "model.tokens=9")
     data = load_data(TASK, config, *files)
     model = make(data, config)
@@ -123,7 +123,7 @@ def test_a_stretch_is_drawn_from_all_of_a_document(files: tuple[str, str]) -> No
     assert model.excerpt(Document((("w",) * 20,))) == range(0, 1)
 
 
-def test_a_stretch_is_trained_on_as_if_it_were_the_document(files: tuple[str, str]) -> None:
+def test_training_segment_equals_a_document_of_its_own(files: tuple[str, str]) -> None:
     config = settings("elmo.place=none", "model.dropout=0", "model.word_dropout=0")
     data = load_data(TASK, config, *files)
     model = make(data, config)
@@ -186,7 +186,7 @@ def test_long_documents_need_bounded_memory(
     assert dict(seen) == {"tokens": 60, "pairs": 80, "spans": max(70, kept)}
 
 
-def test_batch_mates_and_empty_documents_change_nothing(files: tuple[str, str]) -> None:
+def test_predictions_do_not_depend_on_the_batch_or_empty_documents(files: tuple[str, str]) -> None:
     config = settings("elmo.place=none", "model.singletons=true")
     data = load_data(TASK, config, *files)
     model = make(data, config).eval()
@@ -206,7 +206,7 @@ def test_batch_mates_and_empty_documents_change_nothing(files: tuple[str, str]) 
     assert lost == pytest.approx(sum(alone) / 4, rel=1e-5)
 
 
-def test_speakers_and_genres_are_looked_at(files: tuple[str, str]) -> None:
+def test_speakers_and_genres_are_used(files: tuple[str, str]) -> None:
     config = settings("elmo.place=none")
     data = load_data(TASK, config, *files)
     model = make(data, config).eval()

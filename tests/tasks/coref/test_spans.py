@@ -1,4 +1,4 @@
-"""Coreference: spans, antecedents and the loss, against explicit computations."""
+"""Coreference: spans, antecedents and the loss, compared with explicit computations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.tasks.coref.conftest import CPU
 
 @hypothesis_settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 7), max_size=4), st.integers(1, 4))
-def test_all_spans_are_those_inside_sentences(lengths: list[int], width: int) -> None:
+def test_spans_do_not_cross_sentences(lengths: list[int], width: int) -> None:
     wanted, first = [], 0
     for length in lengths:
         wanted += [
@@ -42,7 +42,7 @@ def test_all_spans_are_those_inside_sentences(lengths: list[int], width: int) ->
 
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(0, 30), st.randoms())
-def test_the_best_spans_that_do_not_cross(lengths: list[int], n: int, draw: random.Random) -> None:
+def test_best_spans_that_do_not_cross(lengths: list[int], n: int, draw: random.Random) -> None:
     starts, ends = all_spans(lengths, 5)
     order = list(range(len(starts)))
     draw.shuffle(order)
@@ -59,7 +59,7 @@ def test_the_best_spans_that_do_not_cross(lengths: list[int], n: int, draw: rand
     assert keep_best(starts, ends, order, n) == sorted(wanted)
 
 
-def test_the_vector_of_a_span() -> None:
+def test_span_vector() -> None:
     torch.manual_seed(0)
     encode, h, x = SpanEncoder(6, 5, 3, 2), torch.randn(8, 6), torch.randn(8, 5)
     starts, ends = all_spans([5, 3], 3)
@@ -73,7 +73,7 @@ def test_the_vector_of_a_span() -> None:
 # ------------------------------------------------------------------------------------ antecedents
 
 
-def test_candidates_are_the_nearest_spans_before() -> None:
+def test_candidates_are_the_nearest_preceding_spans() -> None:
     index, there = antecedents(5, 3, CPU)
     found = [row[on].tolist() for row, on in zip(index, there, strict=True)]
     assert found == [[], [0], [1, 0], [2, 1, 0], [3, 2, 1]]
@@ -81,7 +81,7 @@ def test_candidates_are_the_nearest_spans_before() -> None:
     assert antecedents(0, 3, CPU)[0].shape == (0, 0)
 
 
-def test_the_loss_is_an_explicit_sum_over_antecedents() -> None:
+def test_loss_equals_an_explicit_sum_over_antecedents() -> None:
     torch.manual_seed(0)
     index, there = antecedents(7, 4, CPU)
     scores = torch.randn(7, 4).masked_fill(~there, -torch.inf).requires_grad_()
@@ -108,7 +108,7 @@ def test_the_loss_is_an_explicit_sum_over_antecedents() -> None:
 
 
 def explicit(pairs: PairScorer, g: Tensor, said: Tensor, genre: int, i: int, j: int) -> Tensor:
-    """Score one pair by the formula."""
+    """Score one pair with the formula."""
     low = [1, 2, 3, 4, 5, 8, 16, 32, 64]
     distance = max(k for k, least in enumerate(low) if i - j >= least)
     speaker = 0 if 0 in (said[i], said[j]) else 2 if said[i] == said[j] else 1
@@ -121,7 +121,7 @@ def explicit(pairs: PairScorer, g: Tensor, said: Tensor, genre: int, i: int, j: 
 
 
 @pytest.mark.parametrize(("at_once", "kept"), [(1 << 16, 1 << 27), (64, 1 << 27), (64, 0)])
-def test_pairs_are_scored_by_the_formula_whatever_fits_into_memory(
+def test_pair_scores_follow_the_formula_for_any_memory_limit(
     monkeypatch: pytest.MonkeyPatch, at_once: int, kept: int
 ) -> None:
     monkeypatch.setattr(pairing, "_PAIRS_PER_CHUNK", at_once)
