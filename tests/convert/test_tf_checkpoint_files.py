@@ -17,7 +17,7 @@ from elmokit.cli.main import app
 from elmokit.convert.tf_bundle import read_index
 from elmokit.errors import ConfigError, ElmoError, ElmoWarning, WeightsError
 from elmokit.sources.resolve import load_parts
-from tests.convert.bundles import write_bundle
+from tests.convert.bundles import MAGIC, block, varint, write_bundle
 from tests.convert.tensorflow_wrote import (
     FOLDER,
     OPTIONS,
@@ -260,3 +260,22 @@ def test_accumulators_of_another_model_are_rejected(tmp_path: Path) -> None:
     save_file(tensors, ours / "adagrad.safetensors")
     with pytest.raises(WeightsError, match=r"adagrad\.safetensors.*'head\.bias' \[12\] is missing"):
         load_parts(ours)
+
+
+def test_overlapping_blocks_are_rejected(tmp_path: Path) -> None:
+    """Before, an index of 1 MB could list one block 100,000 times, which took hours to read."""
+    entries = block([(b"a", b"b")] * 1000)
+    index = block([(b"a", varint(0) + varint(len(entries)))] * 1000)
+    data = entries + bytes(5)
+    footer = varint(0) * 2 + varint(len(data)) + varint(len(index))
+    end = footer.ljust(40, b"\0") + MAGIC.to_bytes(8, "little")
+    (tmp_path / "x.index").write_bytes(data + index + bytes(5) + end)
+    with pytest.raises(WeightsError, match="its blocks overlap"):
+        read_index(tmp_path / "x")
+
+
+@pytest.mark.parametrize("step", [np.float32("nan"), np.float64("inf"), np.zeros(2, np.int64)])
+def test_an_invalid_step_is_rejected(step: Any, tmp_path: Path) -> None:
+    prefix = rewritten(tmp_path / "x", {**VARIABLES, "global_step": np.asarray(step)})
+    with pytest.raises(WeightsError, match="global_step.* expected one number"):
+        load_parts(prefix)

@@ -259,7 +259,7 @@ def _read_dic(path: Path) -> list[str]:
         if not line.strip("\r"):
             continue
         *entry, index = line.strip().split("\t")
-        if len(entry) > 1 or not index.isascii() or not index.isdigit():
+        if len(entry) > 1 or not index.isascii() or not index.isdigit() or len(index) > 9:
             raise WeightsError(
                 f"Invalid line in {path}:{number}: {line[:60]!r}. Expected an entry, a tab and its "
                 "index."

@@ -126,8 +126,13 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise ValueError("it does not end with the magic number of a table")
     for _ in range(2):  # the position of a block that TensorFlow leaves empty
         _varint(footer)
+    unread = len(data)
     for _, position in _entries(_block(data, footer)):
-        yield from _entries(_block(data, BytesIO(position)))
+        block = _block(data, BytesIO(position))
+        unread -= len(block)
+        if unread < 0:  # reading a block again and again would take hours
+            raise ValueError("its blocks overlap")
+        yield from _entries(block)
 
 
 def _block(data: bytes, position: BytesIO) -> bytes:

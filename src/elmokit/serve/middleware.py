@@ -252,7 +252,8 @@ async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender
 
 def is_api(path: str) -> bool:
     """Return whether a path belongs to the API, which requires the token."""
-    return path.startswith("/v1/") or path in ("/metrics", "/openapi.json")
+    # Routes are regular expressions whose end also matches before a newline (%0A).
+    return path.startswith("/v1/") or path.rstrip("\n") in ("/metrics", "/openapi.json")
 
 
 def _route_label(scope: Scope) -> str:

@@ -23,6 +23,7 @@ _MAX_BYTES = 16 << 30
 _MAX_RATIO = 100
 _FREE_BYTES = 16 << 20
 _MAX_ENTRIES = 10_000
+_MAX_DEPTH = 20
 # bzip2 and LZMA can return gigabytes for one small read.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
@@ -54,6 +55,8 @@ def _check(entries: list[zipfile.ZipInfo], path: Path) -> None:
         problem = f"it contains {len(entries):,} files; expected at most {_MAX_ENTRIES:,}"
     elif size > limit:
         problem = f"its contents have {size:,} bytes; expected at most {limit:,} for its size"
+    elif any(entry.filename.count("/") > _MAX_DEPTH for entry in entries):
+        problem = f"it contains directories nested more than {_MAX_DEPTH} levels deep"
     elif any(entry.compress_type not in _METHODS for entry in entries):
         problem = "it uses an unsupported compression method; expected stored or deflated"
     if problem:

@@ -67,7 +67,10 @@ def is_url(text: str) -> bool:
 
 def cached_path(url: str) -> Path:
     """Return the path in the cache for a URL, which consists of the host and path of the URL."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise DownloadError(f"Invalid URL '{url}': {error}.") from error
     *folders, name = unquote(parts.path).split("/")
     names = [parts.netloc, *folders, parts.query, name]
     safe = [re.sub(r"[^\w.+-]", "_", name) for name in names if name.strip(".")]
@@ -155,6 +158,8 @@ class _Download:
             if not self.size and isinstance(cause, _PERMANENT_ERRORS):
                 raise self._error(str(cause)) from None
             return f"the connection failed: {str(cause) or type(cause).__name__}"
+        except (ValueError, OverflowError) as error:
+            raise self._error(f"invalid URL or response ({error})") from error
 
     def _request(self) -> str | None:
         from elmokit import __version__

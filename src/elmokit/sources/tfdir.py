@@ -107,7 +107,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
     of_head = _with_prefix(parameters, "head.")
     training: dict[str, Any] = {"bilm_tf_options": read_json(options)}
     if _STEP in tensors:
-        training = {"steps": int(np.asarray(tensors[_STEP]).sum()), **training}
+        training = {"steps": _read_step(tensors[_STEP]), **training}
     shards = {tensor.shard for tensor in tensors.values()}
     files = [options, prefix.with_name(prefix.name + INDEX), *sorted(shards)]
     if vocab is None and prefix.with_name(VOCABULARY).is_file():
@@ -126,6 +126,13 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
     parts.check()
     _put_specials_first(parts)
     return parts
+
+
+def _read_step(step: StoredTensor) -> int:
+    value = np.asarray(step) if step.shape in ((), (1,)) else np.array(np.nan)
+    if not np.isfinite(value).all():
+        raise WeightsError(f"{step.what} is invalid: expected one number. The file is damaged.")
+    return int(value.sum())
 
 
 def _read_accumulators(
