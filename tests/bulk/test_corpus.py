@@ -183,12 +183,12 @@ def test_text_without_tokens_gives_a_file_without_vectors(
 
 
 def test_progress_is_reported_in_bytes_of_input(elmo: ElmoModel, text: Path, folder: Path) -> None:
-    told: list[Progress] = []
-    embed_corpus(elmo, [text], folder / "vectors.npz", SMALL, on_progress=told.append)
-    assert told[0][:3] == (0, 0, len(TEXT))
-    assert told[-1].bottleneck in ("read", "tokenize", "compute", "write")
-    assert told[-1].n_bytes == len(TEXT)
-    assert [p.tokens for p in told] == sorted({p.tokens for p in told})
+    reports: list[Progress] = []
+    embed_corpus(elmo, [text], folder / "vectors.npz", SMALL, on_progress=reports.append)
+    assert reports[0][:3] == (0, 0, len(TEXT))
+    assert reports[-1].bottleneck in ("read", "tokenize", "compute", "write")
+    assert reports[-1].n_bytes == len(TEXT)
+    assert [p.tokens for p in reports] == sorted({p.tokens for p in reports})
 
 
 # ---------------------------------------------------------------------------------- existing output

@@ -111,17 +111,18 @@ def test_two_workers_write_the_same_files_as_one_process(
 ) -> None:
     save(ModelParts(random_bilm(TINY)), tmp_path / "model")
     make("one")
-    told: list[Progress] = []
+    reports: list[Progress] = []
     embed_corpus(
         Workers(str(tmp_path / "model"), n_workers=2),
         documents,
         tmp_path / "two",
         SETTINGS,
-        on_progress=told.append,
+        on_progress=reports.append,
     )
     assert_same_files(tmp_path / "one", tmp_path / "two")
     assert len(names(tmp_path / "one")) > 8
-    assert len(told) == len(names(tmp_path / "one")) - 1  # the start only; not the two .json files
+    # One more for the start, two less for the .json files.
+    assert len(reports) == len(names(tmp_path / "one")) - 1
 
 
 def test_interruption_after_every_shard_gives_the_same_files(

@@ -85,11 +85,11 @@ def test_killed_worker_causes_no_lost_or_duplicate_rows(
     cluster: None, model: Path, documents: list[Path], whole: Path, tmp_path: Path
 ) -> None:
     killed: list[int] = []
-    told: list[Progress] = []
+    reports: list[Progress] = []
 
     def kill_one(progress: Progress) -> None:
-        told.append(progress)
-        if len(told) > 3 and not killed:
+        reports.append(progress)
+        if len(reports) > 3 and not killed:
             victims = actors()
             assert victims
             killed.append(victims[0].pid)
@@ -105,9 +105,9 @@ def test_killed_worker_causes_no_lost_or_duplicate_rows(
     assert killed
     assert not psutil.pid_exists(killed[0])
     assert_same_files(whole, tmp_path / "out")
-    assert len(told) == len(names(whole)) - 1
+    assert len(reports) == len(names(whole)) - 1
     rows = sum(pq.read_metadata(p).num_rows for p in (tmp_path / "out").glob("*.parquet"))
-    assert rows == summary.tokens == told[-1].tokens
+    assert rows == summary.tokens == reports[-1].tokens
     assert len(names(whole)) > 20
 
 

@@ -262,10 +262,10 @@ def test_standard_input_resumes_if_the_same_text_is_passed_again(
     with pytest.raises(DataError, match="standard input differs"):
         embed_corpus(elmo, ["-"], out, SMALL, resume=True)
     monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode()))
-    told: list[Progress] = []
-    summary = embed_corpus(elmo, ["-"], out, SMALL, resume=True, on_progress=told.append)
+    reports: list[Progress] = []
+    summary = embed_corpus(elmo, ["-"], out, SMALL, resume=True, on_progress=reports.append)
     assert 0 < summary.resumed_sentences < summary.sentences == 8
-    assert told[0].total_bytes is None
+    assert reports[0].total_bytes is None
     with open_vectors(out) as stored, open_vectors(folder / "file.npz") as expected:
         assert stored.metadata["digest"] == expected.metadata["digest"]
         for found, item in zip(stored, expected, strict=True):

@@ -209,7 +209,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    ("name", "change", "message"),
     [
         ("manifest.json", lambda v: v.update(version=1), "format version 1; .* supports version 3"),
         ("manifest.json", lambda v: v.pop("dim"), "is damaged"),
@@ -222,11 +222,11 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     ],
 )
 def test_damaged_manifests_are_rejected(
-    make: Callable[..., Path], name: str, change: Callable[[dict[str, Any]], object], said: str
+    make: Callable[..., Path], name: str, change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     out = make()
     change_json(out / name, change)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         elmokit.open_vectors(out)
 
 

@@ -75,13 +75,13 @@ def test_three_workers_give_the_same_bytes_as_one_process(
     (folder / "one").mkdir()
     embed_corpus(elmo, [text], whole := folder / "one" / output, SETTINGS)
     monkeypatch.setattr(module, "make_executor", lambda *_: nullcontext(pool))
-    told: list[Progress] = []
+    reports: list[Progress] = []
     out = folder / output
-    summary = embed_corpus(Workers(), [text], out, SETTINGS, on_progress=told.append)
+    summary = embed_corpus(Workers(), [text], out, SETTINGS, on_progress=reports.append)
     assert summary.sentences == 60
-    assert len(told) > 5
-    assert told[-1].n_bytes == told[-1].total_bytes == text.stat().st_size
-    assert [p.n_bytes for p in told] == sorted(p.n_bytes for p in told)
+    assert len(reports) > 5
+    assert reports[-1].n_bytes == reports[-1].total_bytes == text.stat().st_size
+    assert [p.n_bytes for p in reports] == sorted(p.n_bytes for p in reports)
     if output == "folder":
         assert_same_files(whole, out)
     else:

@@ -111,7 +111,7 @@ def test_neighbors_supports_several_queries_and_a_mix(elmo: Elmo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         ([], 2, "--query"),
         (["--query", "no mark"], 1, "Expected one bracketed word"),
@@ -128,12 +128,12 @@ def test_neighbors_supports_several_queries_and_a_mix(elmo: Elmo) -> None:
     ],
 )
 def test_neighbors_reports_invalid_usage(
-    elmo: Elmo, tmp_path: Path, arguments: list[str], code: int, told: str
+    elmo: Elmo, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     (tmp_path / "bad.txt").write_bytes(b"fine\n\xff\n")
     found, _, errors = elmo("neighbors", "text.txt", *arguments)
     assert found == code
-    assert told in " ".join(errors.replace("│", " ").split())
+    assert message in " ".join(errors.replace("│", " ").split())
 
 
 def test_neighbors_skips_and_counts_invalid_lines(elmo: Elmo, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_torch_is_not_imported_if_it_is_installed(tmp_path: Path, models: Path) 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["-o", "v.npz", "--device", "cuda"], "expected 'cpu' or 'auto'"),
         (["-o", "v.npz", "--precision", "fast"], "--to onnx --storage int8"),
@@ -127,11 +127,11 @@ def test_torch_is_not_imported_if_it_is_installed(tmp_path: Path, models: Path) 
         (["-o", "v.npz", "--state", "carry", "--workers", "2"], "Do not use --workers"),
     ],
 )
-def test_unsupported_options_are_reported(elmo: Elmo, options: list[str], said: str) -> None:
+def test_unsupported_options_are_reported(elmo: Elmo, options: list[str], message: str) -> None:
     code, errors = elmo(*options)
     assert code == 1
     assert errors.startswith("error: ")
-    assert said in errors
+    assert message in errors
 
 
 def test_state_can_be_carried(elmo: Elmo, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_wsd_prints_a_table_or_json(elmo: Elmo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["pos"], 2, "DIR"),
         (["pos", "sets"], 1, "one file *train.conllu, found none"),
@@ -93,7 +93,9 @@ def test_wsd_prints_a_table_or_json(elmo: Elmo) -> None:
         (["wsd", "semcor.jsonl", "ud", "--wordnet", "."], 1, "Evaluation_Datasets"),
     ],
 )
-def test_invalid_usage_is_reported(elmo: Elmo, arguments: list[str], code: int, told: str) -> None:
+def test_invalid_usage_is_reported(
+    elmo: Elmo, arguments: list[str], code: int, message: str
+) -> None:
     found, _, errors = elmo(*arguments)
     assert found == code
-    assert told in errors
+    assert message in errors

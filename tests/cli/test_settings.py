@@ -61,18 +61,18 @@ def refused(shell: Elmo, tmp_path: Path, *arguments: str | Path) -> str:
 def test_train_rejects_invalid_settings(
     shell: Elmo, tmp_path: Path, corpus: Path, setting: str
 ) -> None:
-    told = refused(shell, tmp_path, "train", corpus, "-o", "run", "--set", setting)
+    output = refused(shell, tmp_path, "train", corpus, "-o", "run", "--set", setting)
     name, _, value = setting.partition("=")
-    assert name in told
-    assert f"'{value}'"[:20] in told or "Did you mean" in told
+    assert name in output
+    assert f"'{value}'"[:20] in output or "Did you mean" in output
 
 
 @pytest.mark.parametrize(("option", "value"), OPTIONS)
 def test_train_rejects_invalid_options(
     shell: Elmo, tmp_path: Path, corpus: Path, option: str, value: str
 ) -> None:
-    told = refused(shell, tmp_path, "train", corpus, "-o", "run", option, value)
-    assert value in told
+    output = refused(shell, tmp_path, "train", corpus, "-o", "run", option, value)
+    assert value in output
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_finetune_rejects_invalid_settings(
 def test_task_rejects_invalid_settings(
     shell: Elmo, tmp_path: Path, option: str, value: str
 ) -> None:
-    told = refused(shell, tmp_path, *("task ner train a b -o run").split(), option, value)
-    assert value.partition("=")[0] in told
+    output = refused(shell, tmp_path, *("task ner train a b -o run").split(), option, value)
+    assert value.partition("=")[0] in output
 
 
 def test_bench_rejects_invalid_settings(shell: Elmo, tmp_path: Path) -> None:

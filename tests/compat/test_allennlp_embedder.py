@@ -50,9 +50,9 @@ def test_sentences_are_read_lazily(embedder: ElmoEmbedder, tiny: Files) -> None:
     rest = list(found)
     assert [a.shape[1] for a in rest] == [2, 3, 4, 5]
     # Batches of the given size, in the given order, one after another.
-    twin = ElmoEmbedder(*tiny)
-    twin.embed_batch([["w"], ["w"] * 2])
-    assert np.array_equal(twin.embed_batch([["w"] * 3, ["w"] * 4])[1], rest[2])
+    second = ElmoEmbedder(*tiny)
+    second.embed_batch([["w"], ["w"] * 2])
+    assert np.array_equal(second.embed_batch([["w"] * 3, ["w"] * 4])[1], rest[2])
 
 
 def test_state_is_kept_for_the_lifetime_of_the_object(embedder: ElmoEmbedder, tiny: Files) -> None:

@@ -224,16 +224,16 @@ def recorded_gradients(module: nn.Module) -> dict[str, Tensor]:
     """Return the gradients in AllenNLP's layout, which is an affine function of ours."""
 
     def state(scale: float) -> dict[str, Tensor]:
-        twin = copy.deepcopy(module)
+        replica = copy.deepcopy(module)
         with torch.no_grad():
             for twin_parameter, parameter in zip(
-                twin.parameters(), module.parameters(), strict=True
+                replica.parameters(), module.parameters(), strict=True
             ):
                 gradient = parameter.grad
                 twin_parameter.copy_(
                     torch.full_like(parameter, torch.nan) if gradient is None else scale * gradient
                 )
-        return twin.state_dict()
+        return replica.state_dict()
 
     ones, zeros = state(1.0), state(0.0)
     return {name: ones[name] - zeros[name] for name in ones if not zeros[name].isnan().all()}

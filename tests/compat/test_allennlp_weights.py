@@ -65,9 +65,9 @@ def test_models_that_allennlp_does_not_support(lstm: LstmConfig, tmp_path: Any) 
     elmo = Elmo(*files, 1).eval()
     expected = OurElmo(bilm).eval()(IDS).representations[0]
     assert torch.allclose(vectors(elmo), expected, atol=2e-6)
-    twin = scrambled(Elmo(*files, 1).eval())
-    twin.load_state_dict(elmo.state_dict())
-    assert torch.allclose(vectors(twin), vectors(elmo), atol=2e-6)
+    other = scrambled(Elmo(*files, 1).eval())
+    other.load_state_dict(elmo.state_dict())
+    assert torch.allclose(vectors(other), vectors(elmo), atol=2e-6)
 
 
 def test_state_dict_survives_a_round_trip_through_a_file(tiny: Files) -> None:
@@ -75,13 +75,13 @@ def test_state_dict_survives_a_round_trip_through_a_file(tiny: Files) -> None:
     file = io.BytesIO()
     torch.save(elmo.state_dict(), file)
     file.seek(0)
-    twin = Elmo(*tiny, 2).eval()
-    before = vectors(twin)
+    other = Elmo(*tiny, 2).eval()
+    before = vectors(other)
     state = torch.load(file, weights_only=True)
-    assert twin.load_state_dict(state, strict=True) == nn.modules.module._IncompatibleKeys([], [])
-    assert torch.allclose(vectors(twin), vectors(elmo), atol=2e-6)
-    assert (vectors(twin) - before).abs().max() > 1e-2
-    for name, tensor in twin.state_dict().items():
+    assert other.load_state_dict(state, strict=True) == nn.modules.module._IncompatibleKeys([], [])
+    assert torch.allclose(vectors(other), vectors(elmo), atol=2e-6)
+    assert (vectors(other) - before).abs().max() > 1e-2
+    for name, tensor in other.state_dict().items():
         assert torch.equal(tensor, state[name])
 
 
@@ -194,13 +194,13 @@ def test_module_can_be_copied_with_its_state(
 ) -> None:
     elmo = Elmo(*tiny, 2, requires_grad=requires_grad, vocab_to_cache=["<pad>", "a"]).eval()
     elmo(IDS)
-    twin = copied(elmo)
-    a, b = elmo(IDS), twin(IDS)
+    other = copied(elmo)
+    a, b = elmo(IDS), other(IDS)
     for x, y in zip(a["elmo_representations"], b["elmo_representations"], strict=True):
         assert torch.equal(x, y)
-    scrambled(twin)
+    scrambled(other)
     assert torch.equal(vectors(elmo), vectors(copied(elmo)))
-    assert not torch.equal(vectors(elmo), vectors(twin))
+    assert not torch.equal(vectors(elmo), vectors(other))
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-5), (torch.float16, 3e-2)])
@@ -260,14 +260,14 @@ def vectors_without_grad(elmo: Any) -> Tensor:
 
 def replica(module: nn.Module) -> nn.Module:
     """Return what torch's DataParallel creates per device: attributes instead of parameters."""
-    twin = module._replicate_for_data_parallel()
+    other = module._replicate_for_data_parallel()
     for name, child in module._modules.items():
         if child is not None:
-            setattr(twin, name, replica(child))
+            setattr(other, name, replica(child))
     for name, parameter in module._parameters.items():
         if parameter is not None:
-            setattr(twin, name, parameter.detach().clone())
-    return twin
+            setattr(other, name, parameter.detach().clone())
+    return other
 
 
 @pytest.mark.gpu

@@ -83,8 +83,8 @@ def write_bundle(
     entries = [(b"", field(1, shards) + field(2, endianness))] if header else []
     for number, (name, value) in enumerate(sorted(tensors.items())):
         shard = number % shards
-        told = entry(value, len(data[shard]), shard, **(changes or {}).get(name, {}))
-        entries.append((name.encode(), told))
+        item = entry(value, len(data[shard]), shard, **(changes or {}).get(name, {}))
+        entries.append((name.encode(), item))
         data[shard] += value.tobytes()
     prefix.with_name(prefix.name + ".index").write_bytes(table(entries, compression=compression))
     for shard, raw in enumerate(data):

@@ -222,9 +222,9 @@ def test_model_without_its_head_keeps_all_that_vectors_need(tmp_path: Path) -> N
 
 
 def test_info_shows_the_accumulators() -> None:
-    told = json.loads(run(app, ["info", str(FOLDER), "--json"]).stdout)
-    assert told["adagrad"] is True
-    assert told["head"] is True
+    output = json.loads(run(app, ["info", str(FOLDER), "--json"]).stdout)
+    assert output["adagrad"] is True
+    assert output["head"] is True
     assert "accumulators" in run(app, ["info", str(FOLDER)]).stdout
 
 

@@ -192,7 +192,7 @@ def test_truncated_values_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ({"compression": 1}, r"compressed \(method 1\).*tf\.train\.Saver"),
         ({"endianness": 1}, "big-endian"),
@@ -204,14 +204,14 @@ def test_truncated_values_are_an_error(tmp_path: Path) -> None:
         ({"changes": {"a": {"shape": (2**63,)}}}, "invalid shape or position"),
     ],
 )
-def test_unread_data_is_reported(written: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_unread_data_is_reported(written: dict[str, Any], message: str, tmp_path: Path) -> None:
     prefix = write_bundle(tmp_path / "x", {"a": np.zeros((2, 3), np.float32)}, **written)
-    with pytest.raises(WeightsError, match=said):
+    with pytest.raises(WeightsError, match=message):
         np.asarray(read_index(prefix)["a"])
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "said"),
+    ("change", "error", "message"),
     [
         (
             {"lm/CNN/b_cnn_1": None},
@@ -238,7 +238,7 @@ def test_unread_data_is_reported(written: dict[str, Any], said: str, tmp_path: P
     ],
 )
 def test_mismatched_variables_are_named(
-    change: Any, error: type[ElmoError], said: str, tmp_path: Path
+    change: Any, error: type[ElmoError], message: str, tmp_path: Path
 ) -> None:
     tensors = dict(VARIABLES)
     if change == "one direction":
@@ -246,7 +246,7 @@ def test_mismatched_variables_are_named(
     else:
         tensors |= change
     prefix = rewritten(tmp_path / "x", {n: v for n, v in tensors.items() if v is not None})
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         load_parts(prefix)
 
 

@@ -142,7 +142,7 @@ def test_pages_named_in_docstrings_and_messages_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("link", "said"),
+    ("link", "message"),
     [
         ("docs/how-to/serve.md#routes", ""),
         ("docs/how-to/serve.md#rutes", "no heading"),
@@ -155,9 +155,9 @@ def test_pages_named_in_docstrings_and_messages_exist() -> None:
         ("https://example.org/nothing", ""),
     ],
 )
-def test_the_check_accepts_valid_and_rejects_invalid_links(link: str, said: str) -> None:
+def test_the_check_accepts_valid_and_rejects_invalid_links(link: str, message: str) -> None:
     found = complaint(ROOT / "README.md", link)
-    assert (said in found) if said else not found, found
+    assert (message in found) if message else not found, found
 
 
 def test_links_are_found_in_prose_but_not_in_code() -> None:

@@ -174,10 +174,10 @@ def test_an_unwritable_cache_is_reported(elmo: ElmoModel, tmp_path: Path) -> Non
 def test_datasets_that_exceed_the_limit_are_computed_on_the_fly(
     elmo: ElmoModel, tmp_path: Path
 ) -> None:
-    told: list[str] = []
-    cache = LayerCache(tmp_path / "cache", max_bytes=BYTES - 1, log=told.append)
+    messages: list[str] = []
+    cache = LayerCache(tmp_path / "cache", max_bytes=BYTES - 1, log=messages.append)
     assert isinstance(cache.layers(elmo, TEXTS, CPU), LiveLayers)
-    assert "--cache-gb" in told[0]
+    assert "--cache-gb" in messages[0]
     assert not cache.folder.exists()
     assert isinstance(LayerCache(tmp_path / "c", max_bytes=0).layers(elmo, TEXTS, CPU), LiveLayers)
 

@@ -57,7 +57,7 @@ def test_neighbors_equal_a_full_sort(table: StaticVectors) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a 1 2\nb 1\n", "line 2: got 'b 1', expected a word and 2 finite numbers"),
         ("a 1 2\nb 1 x\n", "line 2: got 'b 1 x'"),
@@ -68,12 +68,12 @@ def test_neighbors_equal_a_full_sort(table: StaticVectors) -> None:
     ],
 )
 def test_error_for_an_invalid_table_names_file_and_line(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "v.txt").write_text(text)
     with pytest.raises(DataError, match=r"v\.txt") as raised:
         read_static(tmp_path / "v.txt")
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_unknown_name_is_an_error() -> None:

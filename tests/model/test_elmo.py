@@ -81,7 +81,7 @@ def test_state_dict_round_trip(tiny_bilm: BiLM) -> None:
     elmo = Elmo(tiny_bilm, outputs=2)
     with torch.no_grad():
         elmo.mixes[0].w.normal_()
-    twin = Elmo(random_bilm(tiny_bilm.config, seed=5), outputs=2)
-    twin.load_state_dict(elmo.state_dict())
-    a, b = elmo.eval()(SENTENCES), twin.eval()(SENTENCES)
+    second = Elmo(random_bilm(tiny_bilm.config, seed=5), outputs=2)
+    second.load_state_dict(elmo.state_dict())
+    a, b = elmo.eval()(SENTENCES), second.eval()(SENTENCES)
     assert torch.equal(a.representations[0], b.representations[0])

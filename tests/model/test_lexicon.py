@@ -47,7 +47,7 @@ def test_config_round_trip_through_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"n_words": 0}, r"lexicon\.word_dim"),
         ({"n_characters": -1}, r"lexicon\.n_characters: -1"),
@@ -63,10 +63,10 @@ def test_config_round_trip_through_json() -> None:
         ),
     ],
 )
-def test_invalid_config_error_states_the_reason(change: dict[str, Any], said: str) -> None:
+def test_invalid_config_error_states_the_reason(change: dict[str, Any], message: str) -> None:
     values = CONFIG.to_dict()
     values["lexicon"] |= change
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         BiLMConfig.from_dict(values)
 
 
@@ -84,15 +84,17 @@ def test_padding_positions_are_rows_of_zeros() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "characters", "said"),
+    ("words", "characters", "message"),
     [
         (["a", "a", "<oov>"], None, "words contains 'a' twice"),
         (["a"], None, "words does not contain <oov>"),
         (None, ["a", "<pad>"], "characters does not contain <bos>, <eos>, <oov>, <eow>, <bow>"),
     ],
 )
-def test_lexicon_without_its_specials_is_rejected(words: Any, characters: Any, said: str) -> None:
-    with pytest.raises(WeightsError, match=said):
+def test_lexicon_without_its_specials_is_rejected(
+    words: Any, characters: Any, message: str
+) -> None:
+    with pytest.raises(WeightsError, match=message):
         Lexicon(words, characters, 12)
 
 

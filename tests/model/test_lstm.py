@@ -11,7 +11,7 @@ def torch_lstm(layer: LstmLayer) -> torch.nn.LSTM:
     """Create torch's LSTM with the same weights; it has no clips and the gate order i, f, j, o."""
     h, d = layer.config.dim, layer.config.projection_dim
     proj_size = d if layer.config.has_projection else 0
-    twin = torch.nn.LSTM(d, h, batch_first=False, proj_size=proj_size)
+    lstm = torch.nn.LSTM(d, h, batch_first=False, proj_size=proj_size)
 
     def reorder(w: torch.Tensor) -> torch.Tensor:
         i, j, f, o = w.chunk(4)
@@ -20,13 +20,13 @@ def torch_lstm(layer: LstmLayer) -> torch.nn.LSTM:
     bias = layer.bias.detach().clone()
     bias[2 * h : 3 * h] += FORGET_BIAS
     with torch.no_grad():
-        twin.weight_ih_l0.copy_(reorder(layer.weight_input))
-        twin.weight_hh_l0.copy_(reorder(layer.weight_recurrent))
-        twin.bias_ih_l0.copy_(reorder(bias))
-        twin.bias_hh_l0.zero_()
+        lstm.weight_ih_l0.copy_(reorder(layer.weight_input))
+        lstm.weight_hh_l0.copy_(reorder(layer.weight_recurrent))
+        lstm.bias_ih_l0.copy_(reorder(bias))
+        lstm.bias_hh_l0.zero_()
         if layer.weight_projection is not None:
-            twin.weight_hr_l0.copy_(layer.weight_projection)
-    return twin
+            lstm.weight_hr_l0.copy_(layer.weight_projection)
+    return lstm
 
 
 @pytest.mark.parametrize("dim", [6, 16])

@@ -59,10 +59,10 @@ def test_layer_0_is_one_point_and_the_others_are_not(elmo: ElmoModel, tmp_path: 
     assert [plane.n_distinct for plane in found.planes] == [1, 3, 3]
     assert not found.planes[0].points.any()
     picture = draw_senses(found)
-    told = texts(picture)
-    assert "one vector for all 3 uses" in told
-    assert "colored by sense" in told
-    assert " 1  He will [play] now ." in told
+    labels = texts(picture)
+    assert "one vector for all 3 uses" in labels
+    assert "colored by sense" in labels
+    assert " 1  He will [play] now ." in labels
     layer_2 = picture.axes[2]
     drawn = np.concatenate([line.get_xydata() for line in layer_2.lines])
     assert sorted(drawn.tolist()) == sorted(found.planes[2].points.tolist())
@@ -117,9 +117,9 @@ def test_many_uses_from_an_index_without_a_model(elmo: ElmoModel, tmp_path: Path
     assert [plane.n_distinct for plane in found.planes] == [2, 30, 30]
     assert found.planes[0].nearest_agree is None
     assert set(found.groups) == {"cluster 1", "cluster 2"}
-    told = texts(draw_senses(found))
-    assert any("2 distinct vectors for 30 uses" in text for text in told)
-    assert not any("[Play]" in text for text in told)  # too many to be listed
+    labels = texts(draw_senses(found))
+    assert any("2 distinct vectors for 30 uses" in text for text in labels)
+    assert not any("[Play]" in text for text in labels)  # too many to be listed
     with pytest.raises(DataError, match="'xyz' is not in the index"):
         senses_in(index, "xyz")
 
@@ -196,10 +196,10 @@ def test_layer_weights_are_shown_at_the_input_or_output_of_the_task(tmp_path: Pa
         task_folder(tmp_path / "b", "snli", both),
     ]
     learned = read_mixes(folders)
-    told = texts(draw_layers(learned))
-    assert told.count("0.700") == 3
-    assert told.count("none") == 1  # ner has no mix at the output
-    assert {"ner\ngamma 1.50", "snli\ngamma 0.50"} <= set(told)
+    labels = texts(draw_layers(learned))
+    assert labels.count("0.700") == 3
+    assert labels.count("none") == 1  # ner has no mix at the output
+    assert {"ner\ngamma 1.50", "snli\ngamma 0.50"} <= set(labels)
     assert list(learned) == ["ner", "snli"]
     again = read_mixes([folders[0], task_folder(tmp_path / "c", "ner", both)])
     assert list(again) == ["ner (a)", "ner (c)"]
@@ -304,8 +304,8 @@ def test_commands_write_plots_and_print_their_values(
     model = ("--model", TINY_MODEL, "--json")
     code, output, _ = elmo("senses", tmp_path / "uses.txt", "-o", tmp_path / "a.png", *model)
     assert code == 0
-    told = json.loads(output)
-    assert [plane["n_distinct"] for plane in told["planes"]] == [1, 3, 3]
+    labels = json.loads(output)
+    assert [plane["n_distinct"] for plane in labels["planes"]] == [1, 3, 3]
     assert (tmp_path / "a.png").stat().st_size > 1000
     code, output, _ = elmo(
         *("similarity", "I read", "You read it", "--layer", "mix", "--mix", "0,0,1"),

@@ -42,7 +42,7 @@ def test_syntactic_words_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("1\ta\tb", "x.conllu, line 1: found '1\ta\tb', expected the 10 columns"),
         (GOOD + "\n" + row("3", "b"), "x.conllu, line 12: invalid ID '3': expected 2"),
@@ -52,12 +52,12 @@ def test_syntactic_words_are_read(tmp_path: Path) -> None:
         (row("1", "a", "X", "_"), "no XPOS tags: column 5 is empty ('_'). Use tags=\"upos\""),
     ],
 )
-def test_invalid_lines_are_identified(tmp_path: Path, text: str, told: str) -> None:
+def test_invalid_lines_are_identified(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "x.conllu"
     path.write_text(text)
     with pytest.raises(DataError) as raised:
         read_conllu(path, "xpos")
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_files_of_a_treebank_are_found_by_name(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_custom_lists_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a\tb\tc\nwalk walks\n", "p.tsv, line 2: found 'walk walks'"),
         ("a\t\tkind\n", "line 1: found"),
@@ -125,9 +125,9 @@ def test_custom_lists_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_error_for_an_invalid_list_names_file_and_line(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "p.tsv").write_text(text)
     with pytest.raises(DataError) as raised:
         read_pairs(tmp_path / "p.tsv")
-    assert told in str(raised.value)
+    assert message in str(raised.value)

@@ -56,7 +56,7 @@ def test_semcor_gives_words_and_spans(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("not json", "line 2: Invalid JSON"),
         ('{"words": []}', "line 2: tokens: Field required"),
@@ -68,12 +68,12 @@ def test_semcor_gives_words_and_spans(tmp_path: Path) -> None:
         ('{"tokens": [["a", "", "", "a%1:04:00::;b"]]}', "invalid sense 'a%1:04:00::;b'"),
     ],
 )
-def test_invalid_lines_of_semcor_are_identified(tmp_path: Path, line: str, told: str) -> None:
+def test_invalid_lines_of_semcor_are_identified(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(json.dumps({"tokens": [token("a", "a%1:04:00::")]}) + "\n" + line + "\n")
     with pytest.raises(DataError) as raised:
         read_semcor(path)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_semcor_without_senses_is_rejected(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_several_sets_are_sorted_and_merged_to_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("xml", "gold", "told"),
+    ("xml", "gold", "message"),
     [
         (XML, GOLD + "\nx y\n", "'x' is in"),
         (XML, GOLD.replace("d0.s0.t0", "d0.s9.t9"), "'d0.s0.t0' is in"),
@@ -170,11 +170,11 @@ def test_several_sets_are_sorted_and_merged_to_all(tmp_path: Path) -> None:
         ("<corpus></corpus>", "", "contains no <instance>"),
     ],
 )  # fmt: skip
-def test_invalid_sets_are_identified(tmp_path: Path, xml: str, gold: str, told: str) -> None:
+def test_invalid_sets_are_identified(tmp_path: Path, xml: str, gold: str, message: str) -> None:
     write_set(tmp_path, xml=xml, gold=gold)
     with pytest.raises(DataError) as raised:
         read_sets(tmp_path)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_missing_sets_are_named(tmp_path: Path) -> None:

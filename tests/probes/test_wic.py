@@ -68,7 +68,7 @@ def test_pairs_are_read_with_their_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "gold", "told"),
+    ("items", "gold", "message"),
     [
         ([item(0) | {"start1": "two"}], None, "x.data: [0].start1: "),
         ([{"id": "a"}], None, "x.data: [0].lemma: Field required"),
@@ -79,12 +79,12 @@ def test_pairs_are_read_with_their_answers(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_pairs_are_identified(
-    tmp_path: Path, items: list[Any], gold: Any, told: str
+    tmp_path: Path, items: list[Any], gold: Any, message: str
 ) -> None:
     data = write(tmp_path, items, gold)
     with pytest.raises(DataError) as raised:
         read_wic(data)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_invalid_json_error_states_the_line(tmp_path: Path) -> None:

@@ -45,12 +45,12 @@ def test_best_learning_rate_on_dev_is_kept(
     given = [data, "sst5", "-o", tuned, "--summaries", runs, "--device", "cpu"]
     given += ["--model", model, "--epochs", "90", "--rows", "2", "--rates", "1e-6", "5e-3"]
     run_recipe("tasks/finetune.py", *given)
-    told = json.loads((runs / "finetune-sst5.json").read_text())
-    after = told["after_by_rate"]
+    record = json.loads((runs / "finetune-sst5.json").read_text())
+    after = record["after_by_rate"]
     assert set(after) == {"1e-06", "0.005"}
     assert after["0.005"] < 0.9 * after["1e-06"]
-    assert told["settings"] == {"step.rows": 2, "optimizer.learning_rate": 0.005}
-    perplexity = told["perplexity"]
+    assert record["settings"] == {"step.rows": 2, "optimizer.learning_rate": 0.005}
+    perplexity = record["perplexity"]
     assert round(perplexity["after"]["mean"], 2) == after["0.005"]
     assert perplexity["before"]["mean"] == pytest.approx(after["1e-06"], rel=0.01)
     # Sentences are used once each, without labels.

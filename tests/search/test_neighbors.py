@@ -214,7 +214,7 @@ def test_brackets_are_parsed_in_all_forms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "position", "told"),
+    ("given", "position", "message"),
     [
         ("no mark", None, r"found 0"),
         ("[a] [b]", None, r"found 2"),
@@ -228,8 +228,8 @@ def test_brackets_are_parsed_in_all_forms() -> None:
         (3, 0, "a string or a list"),
     ],
 )
-def test_invalid_brackets_say_what_to_do(given: Any, position: int | None, told: str) -> None:
-    with pytest.raises(DataError, match=told):
+def test_invalid_brackets_say_what_to_do(given: Any, position: int | None, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         Marked.read(given, position)
 
 

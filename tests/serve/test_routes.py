@@ -266,7 +266,7 @@ def test_models_health_and_metrics(http: httpx.Client) -> None:
 
 def test_responses_do_not_reveal_paths(server: Server, http: httpx.Client) -> None:
     folder = str(server.service.settings.index).rsplit("/", 1)[0]
-    told = [http.get(path).text for path in ("/v1/models", "/v1/tasks", "/openapi.json")]
-    told.append(http.post("/v1/neighbors", json={"queries": ["I [read] it ."]}).text)
-    told.append(http.post("/v1/score", json={"sentences": ["a"]}).text)
-    assert not any(folder in text or "tests/models" in text for text in told)
+    output = [http.get(path).text for path in ("/v1/models", "/v1/tasks", "/openapi.json")]
+    output.append(http.post("/v1/neighbors", json={"queries": ["I [read] it ."]}).text)
+    output.append(http.post("/v1/score", json={"sentences": ["a"]}).text)
+    assert not any(folder in text or "tests/models" in text for text in output)

@@ -180,18 +180,18 @@ def test_options_and_weights_can_be_in_different_directories(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("gone", "said"),
+    ("gone", "message"),
     [
         ("options.json", "Expected one options file .*found nothing"),
         ("weights.hdf5", "Expected one HDF5 file .*found nothing.*--weights"),
     ],
 )
 def test_error_for_an_incomplete_model_names_the_missing_file(
-    gone: str, said: str, tmp_path: Path
+    gone: str, message: str, tmp_path: Path
 ) -> None:
     folder = write_hdf5(make_parts(), tmp_path / "old")
     (folder / gone).unlink()
-    with pytest.raises(WeightsError, match=said):
+    with pytest.raises(WeightsError, match=message):
         load_parts(folder)
 
 

@@ -130,7 +130,7 @@ def test_other_float_types_are_read_as_float32(saved: Path, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda t: t.pop("encoder.char_embed"), r"'encoder\.char_embed' \[261, 3\] is missing"),
         (
@@ -163,9 +163,9 @@ def test_other_float_types_are_read_as_float32(saved: Path, dtype: torch.dtype) 
     ],
     ids=["missing", "unexpected", "shape", "integers", "nan", "inf", "overflow", "empty"],
 )
-def test_invalid_tensor_is_named(saved: Path, change: Any, said: str) -> None:
+def test_invalid_tensor_is_named(saved: Path, change: Any, message: str) -> None:
     change_tensors(saved, change)
-    with pytest.raises(WeightsError, match=said):
+    with pytest.raises(WeightsError, match=message):
         load(saved)
 
 
@@ -175,7 +175,7 @@ def test_large_finite_values_are_accepted(saved: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "truncated"),
         (b"\xff" * 100, "safetensors"),
@@ -186,9 +186,9 @@ def test_large_finite_values_are_accepted(saved: Path) -> None:
     ],
     ids=["empty", "noise", "header", "lfs", "hdf5", "pickle"],
 )
-def test_other_file_types_are_recognized(saved: Path, content: bytes, said: str) -> None:
+def test_other_file_types_are_recognized(saved: Path, content: bytes, message: str) -> None:
     (saved / "model.safetensors").write_bytes(content)
-    with pytest.raises(WeightsError, match=said):
+    with pytest.raises(WeightsError, match=message):
         load(saved)
 
 
@@ -207,7 +207,7 @@ def test_missing_weight_file_is_named(saved: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "said"),
+    ("file", "change", "message"),
     [
         ("head.safetensors", lambda t: t.pop("bias"), "'bias' .* missing"),
         ("head.safetensors", lambda t: t.pop("weight"), "'weight' .* missing"),
@@ -218,11 +218,11 @@ def test_missing_weight_file_is_named(saved: Path) -> None:
     ],
 )
 def test_invalid_head_or_warm_state_is_named(
-    tmp_path: Path, file: str, change: Any, said: str
+    tmp_path: Path, file: str, change: Any, message: str
 ) -> None:
     save(make_parts(full=True), tmp_path / "model")
     change_tensors(tmp_path / "model", change, file)
-    with pytest.raises(WeightsError, match=said):
+    with pytest.raises(WeightsError, match=message):
         load(tmp_path / "model")
 
 
@@ -230,7 +230,7 @@ def test_invalid_head_or_warm_state_is_named(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda c: c["bilm"]["lstm"].update(dims=3), r"lstm\.dims.*Did you mean 'lstm\.dim'"),
         (lambda c: c.update(format_version=2), "newer elmokit.*pip install --upgrade"),
@@ -247,10 +247,10 @@ def test_invalid_head_or_warm_state_is_named(
         (lambda c: c["bilm"]["char_cnn"].update(n_highway=100), "is missing"),
     ],
 )
-def test_invalid_config_is_rejected_immediately(saved: Path, change: Any, said: str) -> None:
+def test_invalid_config_is_rejected_immediately(saved: Path, change: Any, message: str) -> None:
     change_config(saved, change)
     started = time.process_time()
-    with pytest.raises((ConfigError, WeightsError), match=said):
+    with pytest.raises((ConfigError, WeightsError), match=message):
         load(saved)
     assert time.process_time() - started < 30  # a billion layers would take hours
 

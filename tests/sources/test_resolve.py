@@ -72,7 +72,7 @@ def test_package_without_a_model_says_what_to_specify(
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("our", "Did you mean 'ours'"),
         ("nowhere/at/all", "Model 'nowhere/at/all' not found.*allennlp:small"),
@@ -85,10 +85,10 @@ def test_package_without_a_model_says_what_to_specify(
     ],
 )
 def test_missing_model_error_suggests_the_nearest_name(
-    ours: Path, given: str, said: str, monkeypatch: pytest.MonkeyPatch
+    ours: Path, given: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ours.parent)
-    with pytest.raises(WeightsError, match=said):
+    with pytest.raises(WeightsError, match=message):
         load_parts(given)
 
 

@@ -172,12 +172,12 @@ def test_mismatched_answers_are_counted_and_named(tmp_path: Path) -> None:
     ]
     with pytest.warns(ElmoWarning) as caught:
         found = read(tmp_path, squad({"context": context, "qas": asked}))
-    told = "\n".join(str(warning.message) for warning in caught)
-    assert "squad.json: 1 answers begin or end inside a token" in told
-    assert "id 'a1'" in told
-    assert "5 answers are empty or not at their answer_start" in told
-    assert "id 'several', id 'b1', id 'b2' and more." in told
-    assert "1 questions without an answer were skipped" in told
+    text_of_warnings = "\n".join(str(warning.message) for warning in caught)
+    assert "squad.json: 1 answers begin or end inside a token" in text_of_warnings
+    assert "id 'a1'" in text_of_warnings
+    assert "5 answers are empty or not at their answer_start" in text_of_warnings
+    assert "id 'several', id 'b1', id 'b2' and more." in text_of_warnings
+    assert "1 questions without an answer were skipped" in text_of_warnings
     assert [question.id for question in found] == ["several", "a1", "b1", "b2", "b3", "b4"]
     assert [question.spans for question in found] == [((5, 5),), ((3, 3),), (), (), (), ()]
     assert found[0].answers == ("She", "won", "She")
@@ -240,8 +240,8 @@ def test_long_training_passages_are_truncated_around_the_answer(
     monkeypatch.setattr(squad_data, "MAX_TOKENS", 31)
     with pytest.warns(ElmoWarning) as caught:
         found = read(tmp_path, squad({"context": context, "qas": asked}))
-    told = "\n".join(str(warning.message) for warning in caught)
-    assert "5 questions, or their passages, were truncated to 1,000 tokens" in told
+    text_of_warnings = "\n".join(str(warning.message) for warning in caught)
+    assert "5 questions, or their passages, were truncated to 1,000 tokens" in text_of_warnings
     assert [len(question.passage) for question in found] == [31] * 5
     assert [len(question.spans) for question in found] == [1, 1, 1, 0, 0]
 
@@ -404,10 +404,14 @@ def test_model_learns_and_predicts_after_loading(
     for question, answer in zip(examples, predicted, strict=True):
         assert question.passage.text[answer.start : answer.end] == answer.text
         assert 0 < answer.score <= 1
-    told = [json.loads(line) for line in (tmp_path / "run" / "test.jsonl").read_text().splitlines()]
-    assert [line["answer"] for line in told] == [answer.text for answer in predicted]
-    assert [line["id"] for line in told] == [question.id for question in examples]
-    assert [tuple(line["gold"]) for line in told] == [question.answers for question in examples]
+    text_of_warnings = [
+        json.loads(line) for line in (tmp_path / "run" / "test.jsonl").read_text().splitlines()
+    ]
+    assert [line["answer"] for line in text_of_warnings] == [answer.text for answer in predicted]
+    assert [line["id"] for line in text_of_warnings] == [question.id for question in examples]
+    assert [tuple(line["gold"]) for line in text_of_warnings] == [
+        question.answers for question in examples
+    ]
 
 
 # --------------------------------------------------------------------------------------- commands

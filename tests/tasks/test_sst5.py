@@ -137,11 +137,11 @@ def test_empty_text_is_rejected() -> None:
 def test_phrases_are_used_for_training_but_not_for_evaluation(files: tuple[str, str]) -> None:
     whole = load_data(TASK, settings("elmo.place=none", "model.subtrees=false"), *files)
     assert (len(whole.train), len(whole.dev)) == (70, 30)
-    told: list[str] = []
-    data = load_data(TASK, settings("elmo.place=none"), *files, log=told.append)
+    messages: list[str] = []
+    data = load_data(TASK, settings("elmo.place=none"), *files, log=messages.append)
     assert len(data.train) > 7 * 70
     assert len(data.dev) == 30
-    assert any(f"{len(data.train):,} training examples from 70" in line for line in told)
+    assert any(f"{len(data.train):,} training examples from 70" in line for line in messages)
     once = load_data(TASK, settings("elmo.place=none", "model.distinct=true"), *files)
     assert len(once.train) < len(data.train)
     assert set(once.train.examples) == set(data.train.examples)
@@ -181,11 +181,11 @@ def test_model_learns_and_predicts_after_loading(
 ) -> None:
     config = settings(f"elmo.place={place}", "train.epochs=8", "train.patience=0")
     run = learn(TASK, config, files, elmo, cache, tmp_path / "run")
-    saved, examples, predicted, told = run.saved, run.examples, run.predicted, run.told
+    saved, examples, predicted, messages = run.saved, run.examples, run.predicted, run.told
     assert run.dev["accuracy"] > 95
     assert [saved.predict([e])[0].label for e in examples] == [g.label for g in predicted]
-    assert [line["label"] for line in told] == [guess.label for guess in predicted]
-    assert [line["gold"] for line in told] == [e.label for e in examples]
+    assert [line["label"] for line in messages] == [guess.label for guess in predicted]
+    assert [line["gold"] for line in messages] == [e.label for e in examples]
     review = next(TASK.parse([Line("x", 1, "This film is very good.")], "text"))
     [guess] = saved.predict([review])
     assert TASK.format_prediction(review, guess, as_json=False) == "4\tThis film is very good ."

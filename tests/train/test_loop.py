@@ -194,9 +194,9 @@ def test_old_checkpoints_are_removed_and_the_best_is_kept(corpus: Corpus, out: P
 def test_resume_without_a_previous_run_starts_from_scratch_with_a_message(
     corpus: Corpus, out: Path
 ) -> None:
-    told: list[str] = []
-    train(settings(max_steps=2), corpus, out, resume=True, log=told.append)
-    assert any("No checkpoint" in line for line in told)
+    messages: list[str] = []
+    train(settings(max_steps=2), corpus, out, resume=True, log=messages.append)
+    assert any("No checkpoint" in line for line in messages)
 
 
 def test_new_run_in_an_existing_directory_is_rejected(corpus: Corpus, out: Path) -> None:
@@ -390,10 +390,10 @@ def test_random_state_of_the_caller_is_not_changed(corpus: Corpus, out: Path) ->
 def test_fewer_documents_than_rows_are_reported(corpus: Corpus, out: Path) -> None:
     documents = len(corpus.documents()) - 1
     few = settings(max_steps=1)
-    told: list[str] = []
-    train(few, corpus, out / "few", log=told.append)
+    messages: list[str] = []
+    train(few, corpus, out / "few", log=messages.append)
     assert few.step.rows <= documents
-    assert not any("documents" in line for line in told)
+    assert not any("documents" in line for line in messages)
     many = dataclasses.replace(few, step=dataclasses.replace(few.step, rows=documents + 1))
-    train(many, corpus, out / "many", log=told.append)
-    assert any(f"{documents + 1} rows but only {documents} documents" in line for line in told)
+    train(many, corpus, out / "many", log=messages.append)
+    assert any(f"{documents + 1} rows but only {documents} documents" in line for line in messages)

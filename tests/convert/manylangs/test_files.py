@@ -54,9 +54,9 @@ def test_malicious_pickle_is_rejected_without_executing_it(
 
 def test_error_does_not_suggest_loading_the_file_unsafely(tmp_path: Path) -> None:
     torch.save({"x": Evil(tmp_path / "harmed")}, tmp_path / "x.pkl")
-    with pytest.raises(WeightsError, match=r"refers to posix\.system") as told:
+    with pytest.raises(WeightsError, match=r"refers to posix\.system") as caught:
         read_state_dict(tmp_path / "x.pkl")
-    assert "weights_only" not in str(told.value)
+    assert "weights_only" not in str(caught.value)
 
 
 @pytest.mark.parametrize("old", [True, False])

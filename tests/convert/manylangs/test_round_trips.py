@@ -53,9 +53,9 @@ def test_conversion_to_hdf5_is_not_supported(tmp_path: Path) -> None:
 
 def test_info_describes_the_lexicon(tmp_path: Path) -> None:
     folder = write(tmp_path / "m")
-    told = run(app, ["info", str(folder)]).stdout
-    assert "a lexicon: 9 words (4 dimensions) and 21 Unicode characters (5 dimensions)" in told
-    assert "12 filters of width 1 to 3, relu, highway layers: 2" in told
+    output = run(app, ["info", str(folder)]).stdout
+    assert "a lexicon: 9 words (4 dimensions) and 21 Unicode characters (5 dimensions)" in output
+    assert "12 filters of width 1 to 3, relu, highway layers: 2" in output
     facts = json.loads(run(app, ["info", str(folder), "--json"]).stdout)
     lexicon = facts["bilm"]["lexicon"]
     assert (lexicon["n_words"], lexicon["n_characters"]) == (9, 21)

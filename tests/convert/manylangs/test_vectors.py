@@ -134,7 +134,7 @@ def test_blank_entry_is_the_ideographic_space(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    ("name", "change", "message"),
     [
         ("char.dic", ("a\t0\n", ""), r"char\.dic has no entry with index 0"),
         ("char.dic", ("a\t0\n", "a\t1\n"), r"Duplicate index 1 in .*char\.dic:21"),
@@ -146,13 +146,13 @@ def test_blank_entry_is_the_ideographic_space(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_lexicon_is_rejected(
-    name: str, change: tuple[str, str], said: str, tmp_path: Path
+    name: str, change: tuple[str, str], message: str, tmp_path: Path
 ) -> None:
     folder = write(tmp_path / "m")
     text = (folder / name).read_text("utf-8")
     assert change[0] in text
     (folder / name).write_text(text.replace(*change), "utf-8")
-    with pytest.raises(WeightsError, match=said):
+    with pytest.raises(WeightsError, match=message):
         load_parts(folder)
 
 
