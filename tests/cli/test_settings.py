@@ -49,7 +49,7 @@ def words(errors: str) -> str:
     return " ".join(errors.replace("\u2502", " ").split())
 
 
-def refused(shell: Elmo, tmp_path: Path, *arguments: str | Path) -> str:
+def usage_error(shell: Elmo, tmp_path: Path, *arguments: str | Path) -> str:
     code, output, errors = shell(*arguments)
     assert (code, output) == (2, "")
     assert "Traceback" not in errors
@@ -61,7 +61,7 @@ def refused(shell: Elmo, tmp_path: Path, *arguments: str | Path) -> str:
 def test_train_rejects_invalid_settings(
     shell: Elmo, tmp_path: Path, corpus: Path, setting: str
 ) -> None:
-    output = refused(shell, tmp_path, "train", corpus, "-o", "run", "--set", setting)
+    output = usage_error(shell, tmp_path, "train", corpus, "-o", "run", "--set", setting)
     name, _, value = setting.partition("=")
     assert name in output
     assert f"'{value}'"[:20] in output or "Did you mean" in output
@@ -71,7 +71,7 @@ def test_train_rejects_invalid_settings(
 def test_train_rejects_invalid_options(
     shell: Elmo, tmp_path: Path, corpus: Path, option: str, value: str
 ) -> None:
-    output = refused(shell, tmp_path, "train", corpus, "-o", "run", option, value)
+    output = usage_error(shell, tmp_path, "train", corpus, "-o", "run", option, value)
     assert value in output
 
 
@@ -89,7 +89,7 @@ def test_finetune_rejects_invalid_settings(
     shell: Elmo, tmp_path: Path, corpus: Path, option: str, value: str
 ) -> None:
     given = ("finetune", TINY_MODEL, corpus, "--new-head", "-o", "run")
-    refused(shell, tmp_path, *given, option, value)
+    usage_error(shell, tmp_path, *given, option, value)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_finetune_rejects_invalid_settings(
 def test_task_rejects_invalid_settings(
     shell: Elmo, tmp_path: Path, option: str, value: str
 ) -> None:
-    output = refused(shell, tmp_path, *("task ner train a b -o run").split(), option, value)
+    output = usage_error(shell, tmp_path, *("task ner train a b -o run").split(), option, value)
     assert value.partition("=")[0] in output
 
 

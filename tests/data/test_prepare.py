@@ -229,7 +229,7 @@ def test_invalid_lines_are_an_error_or_counted(tmp_path: Path) -> None:
     assert stored_documents(Corpus.open(tmp_path / "data")) == [[["a", "a", "a"], ["a", "b"]]]
 
 
-def _cut_gzip(folder: Path) -> Path:
+def _truncated_gzip(folder: Path) -> Path:
     path = folder / "cut.gz"
     path.write_bytes(gzip.compress(random_text(400).encode())[:-3000])
     return path
@@ -244,7 +244,7 @@ def _empty(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (_cut_gzip, r"cut\.gz is truncated"),
+        (_truncated_gzip, r"cut\.gz is truncated"),
         (_empty, r"no words in .*empty\.txt"),
         (lambda folder: folder / "lost.txt", "lost.txt does not exist"),
     ],

@@ -161,9 +161,7 @@ def test_candidates_that_time_out_are_retried_by_the_next_process(
 
 
 @pytest.mark.parametrize("spoilt", ["", "{", "[]", '{"kind": "int8"}', '{"other": 1}'])
-def test_a_corrupt_cache_is_rebuilt(
-    spoilt: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_corrupt_cache_is_rebuilt(spoilt: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choose(monkeypatch, INT8)
     fast_choice()
     (path,) = home.glob("machine/fast-*.json")
@@ -173,7 +171,7 @@ def test_a_corrupt_cache_is_rebuilt(
     assert json.loads(path.read_text())["kind"] == "int8"
 
 
-def test_an_unwritable_cache_directory_is_not_an_error(
+def test_unwritable_cache_directory_is_not_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")

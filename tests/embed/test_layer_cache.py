@@ -165,7 +165,7 @@ def test_leftovers_of_a_killed_process_are_removed(elmo: ElmoModel, cache: Layer
     assert entries(cache) == [path]
 
 
-def test_an_unwritable_cache_is_reported(elmo: ElmoModel, tmp_path: Path) -> None:
+def test_unwritable_cache_is_reported(elmo: ElmoModel, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError):
         LayerCache(tmp_path / "file").layers(elmo, TEXTS, CPU)

@@ -147,7 +147,7 @@ def test_words_have_their_class_and_sentence() -> None:
 
 
 def test_most_frequent_tag_baseline_depends_on_the_word() -> None:
-    # "The" by its lower case; "zebra" as the most frequent tag: N and V are even, N comes first.
+    # "The" by its lowercase form; "zebra" has the most frequent tag: N and V tie, N comes first.
     assert most_frequent_tag(collect_words(BANK)).tolist() == [0, 2, 1, 1, 1, 0]
 
 

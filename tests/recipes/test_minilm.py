@@ -72,7 +72,7 @@ def fake_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fake_packages")
-def test_the_probes_run_with_the_encoder(
+def test_probes_run_with_the_encoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_recipe: RunRecipe
 ) -> None:
     write(tmp_path, [item(n) for n in range(8)])

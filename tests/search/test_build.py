@@ -146,7 +146,8 @@ def test_text_can_be_appended_to_an_index(elmo: ElmoModel, text: Path, tmp_path:
     assert rows(index)["sentences"] == rows(together)["sentences"]
     assert rows(index)["words"] == rows(together)["words"]
     assert index.token(index.tokens - 1).where == f"{more}:2"
-    assert len(before.neighbors([0])[0].by_layer) == 4  # a reader of the old version goes on
+    # A reader of the old version is not affected.
+    assert len(before.neighbors([0])[0].by_layer) == 4
 
 
 def test_directories_with_other_files_are_never_changed(

@@ -29,14 +29,14 @@ from tests.search.conftest import QUERIES, TOKENIZED
 def assert_same(
     found: Neighbors, expected: Neighbors, tolerance: float, *, by_word: bool = False
 ) -> None:
-    """The same scores; the same tokens too, where no tie leaves a choice."""
+    """Check for equal scores, and for equal tokens where there are no ties."""
     assert list(found.by_layer) == list(expected.by_layer)
     for name, listed in expected.by_layer.items():
         scores = [n.score for n in found.by_layer[name]]
         np.testing.assert_allclose(scores, [n.score for n in listed], atol=tolerance)
         last = listed[-1].score if listed else 0
         clear = [n for n in listed if n.score > last + 3 * tolerance]
-        if by_word or name == "layer 0":  # where any token of a word is as near as any other
+        if by_word or name == "layer 0":  # where all tokens of a word have the same similarity
             assert {n.word for n in clear} <= {n.word for n in found.by_layer[name]}
         else:
             assert {n.marked for n in clear} <= {n.marked for n in found.by_layer[name]}

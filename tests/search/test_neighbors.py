@@ -74,7 +74,7 @@ def brute_force(
 
 
 def assert_same(found: Neighbors, expected: dict[str, list[tuple[float, Any, Any]]]) -> None:
-    """The same scores; the same tokens too, where no tie leaves a choice."""
+    """Check for equal scores, and for equal tokens where there are no ties."""
     assert list(found.by_layer) == list(expected)
     for name, listed in expected.items():
         scores = [n.score for n in found.by_layer[name]]
