@@ -52,6 +52,14 @@ def test_summary_goes_to_stderr_and_json_to_stdout(text: Path, tmp_path: Path) -
     assert run(text, "-o", tmp_path / "data", "--overwrite").stdout == ""
 
 
+def test_summary_names_output_as_given(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(text, "-o", "data/", "--workers", 1)
+    assert result.stderr.splitlines()[-1].startswith("data: vocabulary of ")
+
+
 def test_options_take_effect(text: Path, tmp_path: Path) -> None:
     (tmp_path / "held.txt").write_text("a b\n\nc\n")
     (tmp_path / "held2.txt").write_text("d\n")

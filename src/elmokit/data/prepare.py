@@ -135,7 +135,7 @@ def prepare(
         work.unlink()
     _warn_about_reserved(meta)
     seconds = time.monotonic() - start
-    return Summary(target, meta, text.first_skipped, text.n_bytes, seconds, n_workers)
+    return Summary(Path(output), meta, text.first_skipped, text.n_bytes, seconds, n_workers)
 
 
 def read_vocabulary(path: File) -> Vocabulary:
