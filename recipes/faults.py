@@ -218,7 +218,7 @@ FAULTS = [
         "self._token is None or secrets.compare_digest(header, self._token)",
         "True",
         "Security: the service accepts any token.",
-        "serve/test_guarding.py serve/test_routes.py serve",
+        "serve/test_limits_and_access.py serve/test_routes.py serve",
     ),
     fault(
         "stateful-compat",

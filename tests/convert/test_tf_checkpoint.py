@@ -22,7 +22,7 @@ from elmokit.sources.resolve import load_parts
 from elmokit.train.finetune import finetune_config, start_from
 from elmokit.train.loop import train
 from tests.convert.bundles import write_bundle
-from tests.convert.tensorflow_wrote import FOLDER, OPTIONS, PREFIX, SAYS, VARIABLES, VERSE, run
+from tests.convert.tensorflow_checkpoint import FOLDER, OPTIONS, PREFIX, SAYS, VARIABLES, VERSE, run
 from tests.reference import elmo_layers
 from tests.sources.models import same_bits
 

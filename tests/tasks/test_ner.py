@@ -26,7 +26,7 @@ from elmokit.tasks.saved import load_saved
 from elmokit.text.lines import Line
 from tests.conftest import TINY_MODEL
 from tests.tasks.conftest import settings
-from tests.tasks.trials import check_gradients, with_both
+from tests.tasks.task_checks import check_gradients, with_both
 
 TASK = Ner()
 

@@ -16,14 +16,14 @@ from elmokit.tasks.batches import Dataset
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.snli import Pair, Snli
 from elmokit.text.lines import Line
-from tests.tasks.test_commands import elmo as command
-from tests.tasks.trials import (
+from tests.tasks.task_checks import (
     check_batch_independence,
     check_gradients,
     learn,
     with_both,
     write_examples,
 )
+from tests.tasks.test_commands import elmo as command
 
 TASK = Snli()
 PEOPLE = ["boy", "girl", "man", "nurse"]

@@ -30,8 +30,8 @@ from elmokit.tasks.propbank import Frame, Sentence
 from elmokit.tasks.srl import Srl, SrlModel
 from elmokit.text.lines import Line
 from tests.conftest import TINY_MODEL
+from tests.tasks.task_checks import check_gradients, learn, with_both, write_examples
 from tests.tasks.test_commands import elmo as command
-from tests.tasks.trials import check_gradients, learn, with_both, write_examples
 
 TASK = Srl()
 PEOPLE = ["Ann", "Bob", "Carla", "Dave"]

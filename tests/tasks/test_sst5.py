@@ -18,14 +18,14 @@ from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import load_data, scored_examples
 from elmokit.tasks.sst5 import Review, Sst5, expand_phrases
 from elmokit.text.lines import Line
-from tests.tasks.test_commands import elmo as command
-from tests.tasks.trials import (
+from tests.tasks.task_checks import (
     check_batch_independence,
     check_gradients,
     learn,
     with_both,
     write_examples,
 )
+from tests.tasks.test_commands import elmo as command
 
 TASK = Sst5()
 WORDS = {"bad": 1, "plain": 2, "good": 3}

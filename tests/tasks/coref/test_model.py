@@ -22,7 +22,7 @@ from elmokit.tasks.documents import Document, Mention
 from elmokit.tasks.nn import spans as pairing
 from elmokit.text.lines import Line
 from tests.tasks.coref.conftest import CPU, TASK, settings
-from tests.tasks.trials import check_gradients, learn
+from tests.tasks.task_checks import check_gradients, learn
 
 
 def make(data: Data[Document], config: TaskConfig) -> CorefModel:
