@@ -12,7 +12,7 @@ from types import ModuleType
 import httpx
 import pytest
 
-from tests.serve.conftest import SINGLE_PROCESS, Server, running
+from tests.serve.conftest import ALONE, Server, running
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "serve"
 
@@ -28,7 +28,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with running(SINGLE_PROCESS) as found:
+    with running(ALONE) as found:
         yield found
     for name in ("abuse", "clients"):
         sys.modules.pop(name, None)

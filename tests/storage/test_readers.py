@@ -12,7 +12,7 @@ from elmokit.data.corpus import Corpus
 from elmokit.data.prepare import prepare
 from elmokit.sources import onnxdir, resolve
 from elmokit.tasks import checkpoint as task_checkpoint
-from elmokit.tasks.words import Words
+from elmokit.tasks.words import WordTable
 from elmokit.train import checkpoint as train_checkpoint
 from tests.conftest import TINY_MODEL
 from tests.process_utils import Pause, elmo, kill_when, run
@@ -66,8 +66,8 @@ def test_checkpoint(tmp_path: Path, checkpoint: object) -> None:
 
 
 def test_words_of_a_task(tmp_path: Path) -> None:
-    words = Words(["a", "b"], 2, np.ones((3, 4), np.float16))
+    words = WordTable(["a", "b"], 2, np.ones((3, 4), np.float16))
     (tmp_path / "words").mkdir()
     words.save(tmp_path / "words")
     move_aside(tmp_path / "words")
-    assert Words.load(tmp_path / "words").digest == words.digest
+    assert WordTable.load(tmp_path / "words").digest == words.digest

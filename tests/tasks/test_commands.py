@@ -16,7 +16,7 @@ from tests.conftest import TINY_MODEL
 from tests.tasks.conftest import SMALL
 from tests.tasks.custom_task import custom_task
 
-SINGLE_PROCESS = ("--static", "none")
+NO_STATIC_VECTORS = ("--static", "none")
 
 
 def elmo(*arguments: object, given: str | None = None) -> Result:
@@ -115,13 +115,13 @@ def test_custom_task_is_one_file(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (
-            ["ner", "train", "nothing.txt", "nothing.txt", "-o", "x", *SINGLE_PROCESS],
+            ["ner", "train", "nothing.txt", "nothing.txt", "-o", "x", *NO_STATIC_VECTORS],
             "does not exist",
         ),
         (["gone.py", "predict", "x", "-"], "not found: gone.py"),
         (["ner", "predict", "nowhere", "-"], "no trained task model"),
         (
-            ["ner", "train", __file__, __file__, "-o", "x", "--elmo", "none", *SINGLE_PROCESS],
+            ["ner", "train", __file__, __file__, "-o", "x", "--elmo", "none", *NO_STATIC_VECTORS],
             "line 1",
         ),
     ],
