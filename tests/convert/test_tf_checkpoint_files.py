@@ -277,5 +277,5 @@ def test_overlapping_blocks_are_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("step", [np.float32("nan"), np.float64("inf"), np.zeros(2, np.int64)])
 def test_an_invalid_step_is_rejected(step: Any, tmp_path: Path) -> None:
     prefix = rewritten(tmp_path / "x", {**VARIABLES, "global_step": np.asarray(step)})
-    with pytest.raises(WeightsError, match="global_step.* expected one number"):
+    with pytest.raises(WeightsError, match=r"global_step.* expected one number"):
         load_parts(prefix)

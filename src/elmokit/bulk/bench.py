@@ -31,10 +31,10 @@ def measure(
     """Embed a text into each output and remove the output.
 
     Args:
-        workers: What embeds.
+        workers: The processes that embed the text.
         text: A text file with one sentence per line.
         directory: Where outputs are written.
-        log: Called with what is being measured.
+        log: Called with a message before each measurement.
 
     Returns:
         `disk_mb_per_second`, the rate of fsynced writes of 1 GiB; and `outputs`, for each its

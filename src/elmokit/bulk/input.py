@@ -186,7 +186,7 @@ def _split_long_lines(pieces: Iterator[Line]) -> Iterator[tuple[int, int, int, s
         elif len(text) > MAX_SENTENCE_BYTES:
             raise DataError(
                 f"{name}, line {number}: a sentence is longer than {MAX_SENTENCE_BYTES:,} "
-                "characters. Is the file text?"
+                "characters. Check that the file is text."
             )
 
 

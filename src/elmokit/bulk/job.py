@@ -46,10 +46,10 @@ def timed(times: Times, stage: str) -> Iterator[None]:
 
 
 class ModelInfo(NamedTuple):
-    """What the main process needs to know about the model.
+    """The description of a model that workers send to the main process.
 
     Attributes:
-        config: Its shape.
+        config: The architecture of the biLM.
         manifest: Everything that determines the output, except the text, as JSON values.
         engine: The engine and kind of device.
     """

@@ -53,7 +53,7 @@ class EmbedSettings(Settings):
         return self
 
     def layout(self, config: BiLMConfig) -> Layout:
-        """Return the layout of the vectors, for a model of this shape."""
+        """Return the layout of the vectors, for a model with this configuration."""
         return Layout(
             self.layer, self.dtype, config.n_layers, config.output_dim, self.mix, self.gamma
         )

@@ -44,13 +44,15 @@ def train(
     with opt.usage_errors():
         changes = ([f"step.rows={size}", *(settings or [])] for size in rows.split(","))
         configs = [with_settings(run_preset(preset), change) for change in changes]
-    where = choose_device(device)
+    torch_device = choose_device(device)
     text = Text(None if data is None else Corpus.open(data), vocabulary)
-    speeds = [measure(config, text, where, rounds=rounds) for config in configs]
+    speeds = [measure(config, text, torch_device, rounds=rounds) for config in configs]
     report = {
         "preset": preset,
         "vocabulary": text.n_words,
-        "device": torch.cuda.get_device_name(where) if where.type == "cuda" else "CPU",
+        "device": torch.cuda.get_device_name(torch_device)
+        if torch_device.type == "cuda"
+        else "CPU",
         "torch": torch.__version__,
         "speeds": speeds,
     }
@@ -78,8 +80,8 @@ def embed(
 ) -> None:
     """Measure the throughput, latency, load time and memory usage of embedding.
 
-    All combinations of precision and threads take turns on the same sentences; medians are
-    reported.
+    Runs of all combinations of precision and threads are interleaved on the same sentences; medians
+    are reported.
 
     Args:
         preset: Model size with random weights, instead of --model: toy, small, medium or original.

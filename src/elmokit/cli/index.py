@@ -74,13 +74,13 @@ def index(
             split=split,
             chunk_bytes=chunk_bytes,
         )
-        how = {"resume": resume, "overwrite": overwrite, "append": append}
-        check_index_output(output, **how)
+        flags = {"resume": resume, "overwrite": overwrite, "append": append}
+        check_index_output(output, **flags)
         check_documents(files)  # before the model is loaded
         try:
             with token_bar(shown=not quiet) as bar:
                 elmo = load(model, weights, device, precision)
-                options = {**how, "skip_bad": skip_bad}
+                options = {**flags, "skip_bad": skip_bad}
                 done = build_index(elmo, files, output, settings, on_progress=bar, **options)
         except KeyboardInterrupt:
             log(f"Interrupted. {finished_work(kept_tokens(output), 'token')}")
@@ -110,9 +110,10 @@ def _add_ann(directory: Path, layer: list[str], recall: float) -> dict[str, Any]
     choices = index.parse(layer, index.meta.stored.get("mix") if "mix" in layer else None)
     ann = add_ann(index, choices, recall=recall).meta.ann
     for choice in choices:
-        about = ann[choice.label]
+        measured = ann[choice.label]
         log(
-            f"{directory}: {choice.label}: searches {about['probes']} of {about['cells']} cells, "
-            f"recall@10 {about['recall_at_10']:.3f} (measured with {about['queries']} tokens)"
+            f"{directory}: {choice.label}: searches {measured['probes']} of {measured['cells']} "
+            f"cells, recall@10 {measured['recall_at_10']:.3f} (measured with "
+            f"{measured['queries']} tokens)"
         )
     return {choice.label: ann[choice.label] for choice in choices}

@@ -43,11 +43,11 @@ def info(
         from elmokit.sources.resolve import load_parts
 
         parts = load_parts(model, weights)
-    facts = _facts(parts)
+    summary = _describe(parts)
     if as_json:
-        print_json(facts, indent=2)
+        print_json(summary, indent=2)
         return
-    for label, text in _lines(parts, facts):
+    for label, text in _lines(parts, summary):
         typer.echo(f"{label:<12}{text}")
     # The beginning of the model card, without tables that repeat the lines above.
     lines = [line.lstrip("# ") for line in (parts.card or "").splitlines()]
@@ -83,10 +83,10 @@ def _open_onnx(model: str) -> OnnxParts:
     return parts
 
 
-def _facts(parts: ModelParts | OnnxParts) -> dict[str, Any]:
+def _describe(parts: ModelParts | OnnxParts) -> dict[str, Any]:
     from elmokit.sources.onnxdir import OnnxParts  # `modeldir` needs torch
 
-    facts = {
+    summary = {
         "source": parts.source,
         "bilm": parts.config.to_dict(),
         "layers": parts.config.n_layers,
@@ -99,28 +99,28 @@ def _facts(parts: ModelParts | OnnxParts) -> dict[str, Any]:
         "card": parts.card,
     }
     if isinstance(parts, OnnxParts):
-        return facts | {"storage": parts.storage, "head": False}
+        return summary | {"storage": parts.storage, "head": False}
     head, adagrad = parts.head is not None, parts.accumulators is not None
-    return facts | {"parameters": parts.n_parameters, "head": head, "adagrad": adagrad}
+    return summary | {"parameters": parts.n_parameters, "head": head, "adagrad": adagrad}
 
 
-def _lines(parts: ModelParts | OnnxParts, facts: dict[str, Any]) -> list[tuple[str, str]]:
+def _lines(parts: ModelParts | OnnxParts, summary: dict[str, Any]) -> list[tuple[str, str]]:
     from elmokit.sources.card import lines, training_lines
 
-    kind = f" (ONNX, {facts['storage']})" if "storage" in facts else ""
-    words = "none" if facts["vocabulary"] is None else f"{facts['vocabulary']:,} words"
-    parameters = [("parameters", f"{facts['parameters']:,}")] if "parameters" in facts else []
-    adagrad = [("Adagrad", "accumulators, to continue training")] if facts.get("adagrad") else []
+    kind = f" (ONNX, {summary['storage']})" if "storage" in summary else ""
+    words = "none" if summary["vocabulary"] is None else f"{summary['vocabulary']:,} words"
+    parameters = [("parameters", f"{summary['parameters']:,}")] if "parameters" in summary else []
+    adagrad = [("Adagrad", "accumulators, to continue training")] if summary.get("adagrad") else []
     names = ", ".join(file.name for file in parts.files)
     return [
         ("model", f"{parts.source}{kind}"),
         *lines(parts.config),
         *parameters,
         ("vocabulary", words),
-        ("LM head", "yes" if facts["head"] else "none"),
-        ("warm state", "yes" if facts["warm"] else "none"),
+        ("LM head", "yes" if summary["head"] else "none"),
+        ("warm state", "yes" if summary["warm"] else "none"),
         *adagrad,
         *training_lines(parts.metadata),
-        ("on disk", f"{facts['bytes'] / 1e6:,.1f} MB: {names}"),
+        ("on disk", f"{summary['bytes'] / 1e6:,.1f} MB: {names}"),
         ("card", "none" if parts.card is None else ""),
     ]

@@ -70,9 +70,9 @@ def log_skipped(lines: int, first: object = None) -> None:
         log(f"{plural(lines, 'line')} skipped, first: {first}")
 
 
-def log_summary(output: object, *facts: str) -> None:
+def log_summary(output: object, *details: str) -> None:
     """Report what was written, for example "vectors.h5: 3 sentences, 13 tokens"."""
-    log(f"{output}: {', '.join(fact for fact in facts if fact)}")
+    log(f"{output}: {', '.join(detail for detail in details if detail)}")
 
 
 def resumed(n: int, noun: str) -> str:

@@ -57,9 +57,9 @@ def senses(
         text: File with one sentence per line, in which one word is in brackets, optionally followed
             by a tab and the sense of the word; '-' for standard input. Or an index directory, with
             --word.
-        word: With an index: word to plot (case-insensitive).
-        limit: With an index: maximum number of uses, sampled evenly.
-        clusters: If senses are not given: number of clusters. Default: the number with the best
+        word: Word to plot (case-insensitive). Requires an index.
+        limit: Maximum number of uses from an index, sampled evenly.
+        clusters: Number of clusters, if no senses are given. Default: the number with the best
             silhouette score.
         layer: Default: all.
     """
@@ -132,7 +132,7 @@ def layers(
 ) -> None:
     """Plot the learned layer weights of task models.
 
-    As in Figure 2 of the paper, with one column per task and separate blocks for ELMo at the input
+    Draws Figure 2 of the paper, with one column per task and separate blocks for ELMo at the input
     and at the output.
 
     Args:

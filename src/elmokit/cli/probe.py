@@ -113,7 +113,7 @@ def wsd(
     1.
 
     Args:
-        semcor: Training sentences with senses, one JSON object per line.
+        semcor: Training sentences annotated with senses, one JSON object per line.
         evaluation: Test sets: Evaluation_Datasets of Raganato et al., one of its subdirectories, or
             a NAME.data.xml file.
         wordnet: WordNet 3.0: its directory or index.sense file. Default: $WNSEARCHDIR, or the files
@@ -150,7 +150,7 @@ def wsd(
         f"{report.senses:,} senses of {report.uses:,} words ({report.alternatives:,} with "
         f"alternatives; skipped because they are not in WordNet: {report.unknown:,}); "
         f"{report.instances[last]:,} instances in {last}: {report.backed_off[last]:,} with unseen "
-        f"lemmas got the first sense, {report.unanswered[last]:,} got none"
+        f"lemmas were assigned the first sense, {report.unanswered[last]:,} none"
     )
 
 

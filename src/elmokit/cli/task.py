@@ -86,20 +86,20 @@ def train(
     with opt.usage_errors():
         config = task.presets[_known("preset", preset, task.presets)]
         config = with_settings(config, [*opt.as_settings(options), *(settings or [])])
-    where = choose_device(device)
+    torch_device = choose_device(device)
 
     report = stderr_logger(shown=not quiet)
     with part_bar(shown=not quiet) as progress:
         size = round(cache_gb * GIB)
         cache = LayerCache(cache_dir, max_bytes=size, log=report, progress=progress)
-        load_bilm = partial(load, model, device=where, precision=precision)
+        load_bilm = partial(load, model, device=torch_device, precision=precision)
         read_data = partial(
             load_data,
             *(task, config, train, dev, test),
             elmo=None if config.elmo.place == "none" else load_bilm,
             model=model,
             cache=cache,
-            device=where,
+            device=torch_device,
             log=report,
         )
         result = run_training(
@@ -108,7 +108,7 @@ def train(
             read_data,
             output,
             resume=resume,
-            device=where,
+            device=torch_device,
             log=report,
             progress=progress,
         )

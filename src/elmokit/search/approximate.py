@@ -1,8 +1,8 @@
 """Approximate search of large indexes: an inverted file (IVF) over the vectors of a stored layer.
 
 A query reads only the nearest partitions. The candidates from the database are scored again with
-the stored vectors, so that scores are exact and all filters apply, but tokens in other partitions
-can be missing. The number of partitions to read is measured: the smallest with which a sample of
+the stored vectors, so scores are exact and all filters apply, but tokens in other partitions
+can be missing. The number of partitions to read is the smallest one for which a sample of
 tokens finds the requested fraction of their nearest neighbors.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.topk import TopK
 from elmokit.errors import ConfigError
-from elmokit.search.files import MANIFEST, column_name, import_lance, reading, table_path
+from elmokit.search.files import MANIFEST, column_name, database_errors, import_lance, table_path
 from elmokit.search.index import TokenIndex
 from elmokit.search.neighbors import NeighborFilter, Query, SearchRequest, Tokens
 from elmokit.storage.lock import run_lock
@@ -57,7 +57,7 @@ def _search(index: TokenIndex, choice: LayerChoice, request: SearchRequest) -> T
     }
     n_candidates = min(_CANDIDATES * request.k, index.tokens)
     while True:
-        with reading(index.folder):
+        with database_errors(index.folder):
             rows = index.tables["tokens"].to_table(
                 columns=[*index.columns([choice]), "_distance"],
                 nearest={**nearest, "k": n_candidates},
@@ -88,7 +88,7 @@ def _condition(index: TokenIndex, query: Tokens, filter: NeighborFilter) -> str:
 def add_ann(
     index: TokenIndex, choices: Sequence[LayerChoice], *, recall: float = 0.95, seed: int = 0
 ) -> TokenIndex:
-    """Add an approximate index for each of some stored layers.
+    """Add an approximate index for one or more stored layers.
 
     Args:
         index: The index; its directory is changed.
@@ -129,8 +129,8 @@ def _add(index: TokenIndex, choice: LayerChoice, recall: float, seed: int) -> To
     versions = {**index.meta.versions, "tokens": table.version}
     meta = replace(index.meta, versions=versions)
     changed = TokenIndex(index.folder, meta, {**index.tables, "tokens": table})
-    about = _measure(changed, choice, cells, recall, seed)
-    changed.meta = replace(meta, ann={**meta.ann, choice.label: about})
+    parameters = _measure(changed, choice, cells, recall, seed)
+    changed.meta = replace(meta, ann={**meta.ann, choice.label: parameters})
     changed.meta.write(index.folder / MANIFEST)
     return changed
 

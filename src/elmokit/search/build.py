@@ -37,9 +37,9 @@ from elmokit.search.files import (
     UNFINISHED,
     IndexMeta,
     column_name,
+    database_errors,
     import_lance,
     publish,
-    reading,
     table_path,
     vector_column,
 )
@@ -307,7 +307,7 @@ class IndexOutput(Output):
             self.meta = unfinished
         self.resumed_tokens = self.meta.tokens
         words: list[str] = []
-        with reading(self.path):
+        with database_errors(self.path):
             for name, version in self.meta.versions.items():
                 table = self._lance.dataset(table_path(self.path, name), version=version)
                 if table.latest_version != version:

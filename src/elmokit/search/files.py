@@ -132,9 +132,9 @@ def publish(folder: Path) -> None:
 
 def _not_an_index(folder: Path) -> str:
     if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
+        problem = "is a file" if folder.exists() else "does not exist"
         return (
-            f"{folder} {what}: expected an index directory. Build one with: elmo index "
+            f"{folder} {problem}: expected an index directory. Build one with: elmo index "
             f"TEXT -o {folder}"
         )
     if (folder / UNFINISHED).exists():
@@ -172,14 +172,14 @@ def column_name(choice: LayerChoice) -> str:
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[None]:
+def database_errors(folder: Path) -> Iterator[None]:
     """Report the errors of the database as a damaged index."""
     try:
         yield
     except (ElmoError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # a panic of Lance is no Exception
-        reason = str(error).split("\n")[0].split(", /")[0]  # without positions in Lance's source
+    except BaseException as error:  # a panic in Lance is not an Exception
+        reason = str(error).split("\n")[0].split(", /")[0]  # without locations in Lance's source
         raise damaged(folder, reason) from error
 
 
@@ -193,7 +193,7 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
     check_regular_files(folder, DataError)
     tables = {}
     for name in TABLES:
-        with reading(folder):
+        with database_errors(folder):
             table = lance.dataset(table_path(folder, name), version=meta.versions[name])
             n_rows = table.count_rows()
         if n_rows != rows[name]:

@@ -29,7 +29,7 @@ from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import ConfigError, DataError
 from elmokit.progress import plural
-from elmokit.search.files import IndexMeta, column_name, open_tables, reading
+from elmokit.search.files import IndexMeta, column_name, database_errors, open_tables
 from elmokit.search.neighbors import (
     ExactSearch,
     Ids,
@@ -53,9 +53,9 @@ class TokenIndex:
     """An open index. Several threads can search it at once.
 
     Args:
-        folder: Its directory.
-        meta: Its manifest.
-        tables: Its tables.
+        folder: The directory of the index.
+        meta: The manifest.
+        tables: The tables.
     """
 
     def __init__(self, folder: Path, meta: IndexMeta, tables: dict[str, Any]) -> None:
@@ -110,7 +110,7 @@ class TokenIndex:
         if digest != self.meta.model:
             raise ConfigError(
                 f"The index {self.folder} was built with a different model: {self.meta.source}, "
-                f"fingerprint {self.meta.model[:12]}; this one is {model.source or 'memory'}, "
+                f"fingerprint {self.meta.model[:12]}; got {model.source or 'memory'}, fingerprint "
                 f"{digest[:12]}. Specify that model with --model, or rebuild the index."
             )
         self._checked.add(model)
@@ -238,7 +238,7 @@ class TokenIndex:
 
     def _scan(self, table: str, columns: list[str], condition: str | None = None) -> Iterator[Any]:
         """Yield the rows of a table in batches, optionally only those that match an SQL filter."""
-        with reading(self.folder):
+        with database_errors(self.folder):
             scanner = self.tables[table].scanner(
                 columns=columns, filter=condition, batch_size=_BATCH_ROWS
             )
@@ -246,7 +246,7 @@ class TokenIndex:
 
     def _take(self, table: str, rows: Sequence[int], columns: list[str] | None = None) -> Any:
         """Return some rows of a table in the given order."""
-        with reading(self.folder):
+        with database_errors(self.folder):
             return self.tables[table].take(list(rows), columns=columns)
 
     # ------------------------------------------------------------------------ tokens and words
@@ -309,7 +309,7 @@ class TokenIndex:
 
     @cached_property
     def _folded(self) -> tuple[Ids, dict[str, int]]:
-        """A number for each word, (V,); words that differ only in case have the same number."""
+        """An id for each word, (V,); words that differ only in case have the same id."""
         numbers: dict[str, int] = {}
         folded = [numbers.setdefault(w.casefold(), len(numbers)) for w in self.spellings]
         return np.array(folded, dtype=np.int64), numbers

@@ -39,7 +39,7 @@ Distinct = Literal["token", "sentence", "word"]
 # Tokens that are embedded at once: about 100 MB of vectors in the largest released model.
 _WINDOW_TOKENS = 8192
 _CONTEXT = 9  # tokens shown on each side of a neighbor
-_MAX_SHOWN = 20  # neighbors of a list that a notebook shows
+_MAX_SHOWN = 20  # neighbors per list shown in a notebook
 
 
 class Passage(NamedTuple):
@@ -187,7 +187,7 @@ def neighbors(
         model: The model.
         queries: Strings with a word in brackets, or `Marked`.
         text: Sentences, as for `embed`: strings, which are tokenized, or lists of tokens. A
-            `Passage` also says where the sentence comes from.
+            `Passage` also contains the position of the sentence.
         k: Neighbors per query and layer.
         layer: The layers to compare in, as for `LayerChoice.parse_all`.
         mix: With layer "mix", its weights.
@@ -203,13 +203,15 @@ def neighbors(
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     layers = model.compute([q.tokens for q in marked], state)
     parsed = [Query(q, h[:, q.position]) for q, h in zip(marked, layers, strict=True)]
-    numbers: dict[str, int] = {}  # of words; grows with the vocabulary of the text
+    ids_by_word: dict[str, int] = {}  # grows with the vocabulary of the text
 
-    def number_words(tokens: Iterable[str]) -> Ids:
+    def word_ids(tokens: Iterable[str]) -> Ids:
         folded = (token.casefold() for token in tokens)
-        return np.array([numbers.setdefault(w, len(numbers)) for w in folded], dtype=np.int64)
+        return np.array(
+            [ids_by_word.setdefault(w, len(ids_by_word)) for w in folded], dtype=np.int64
+        )
 
-    words = number_words(q.word for q in marked)
+    words = word_ids(q.word for q in marked)
     tokens = query_tokens(parsed, choices, words, Query.vector)
     search = ExactSearch(SearchRequest(tokens, choices, k, filter or NeighborFilter()))
     hits: dict[int, Neighbor] = {}
@@ -223,7 +225,7 @@ def neighbors(
         search.add(
             Tokens(
                 ids=ids,
-                words=number_words(token for tokens, _ in window for token in tokens),
+                words=word_ids(token for tokens, _ in window for token in tokens),
                 sentences=np.repeat(hashes, lengths),
                 positions=ids - np.repeat(starts[:-1], lengths),
                 vectors=[np.concatenate([c.apply(h) for h in layers]) for c in choices],
@@ -288,7 +290,7 @@ class Tokens(NamedTuple):
 
     Attributes:
         ids: The number of each token, (n,); -1 for a query that is not a token of the text.
-        words: A number for the word of each token, (n,), which ignores case.
+        words: The id of the word of each token, (n,), ignoring case.
         sentences: The `sentence_hash` of their sentences, (n,).
         positions: Their positions in the sentences, (n,).
         vectors: For each layer the vectors, (n, D), of any length.
@@ -378,7 +380,7 @@ def query_tokens(
     Args:
         queries: The queries.
         choices: The layers to compare.
-        words: The number of the word of each query.
+        words: The word id of each query.
         vector: Returns the vector of a query in a layer.
     """
     if not queries:

@@ -21,7 +21,7 @@ Compared with one process and the same settings:
 - A run resumed on the same number of ranks is bit-identical on a CPU, including dropout. On another
   number of ranks, it continues from the same weights, averages, LSTM states and position in the
   text, with new dropout masks on all ranks except the first.
-- On GPUs the order of sums in a reduction may vary between runs, so that results may differ.
+- On GPUs the order of sums in a reduction may vary between runs, so results may differ.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from torch import Tensor
 from elmokit.errors import ConfigError, ElmoError
 from elmokit.train.batches import Batch
 
-# Other ranks wait while rank 0 evaluates and exports. A rank that died is noticed at once, by its
-# closed connection or by torchrun.
+# Other ranks wait while rank 0 evaluates and exports. A rank that died is detected immediately, by
+# its closed connection or by torchrun.
 _TIMEOUT = timedelta(hours=2)
 
 
@@ -122,7 +122,7 @@ class Group:
         Args:
             tensors: Gradients and losses.
             head: Gradients of the head by name, zero except in some rows.
-            words: Those rows, the same on all ranks; they may repeat.
+            words: The indices of those rows, the same on all ranks; they may repeat.
         """
         if self.world == 1:
             return
@@ -197,13 +197,13 @@ def join(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
     Yields:
         The group, and the device of this rank.
     """
-    # Variables of torchrun; Slurm and Kubernetes set-ups for PyTorch set the same.
+    # Variables of torchrun; Slurm and Kubernetes setups for PyTorch set the same ones.
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 or "RANK" not in os.environ:
         yield SINGLE_PROCESS, device
         return
     if device.type == "cuda":
-        device = _own_gpu(device)
+        device = _local_gpu(device)
         torch.cuda.set_device(device)
     # Hosts communicate over gloo, so that they do not wait for a GPU.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
@@ -224,17 +224,17 @@ def join(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
         dist.destroy_process_group()
 
 
-def _own_gpu(device: torch.device) -> torch.device:
+def _local_gpu(device: torch.device) -> torch.device:
     """Return the GPU of this rank on its machine."""
-    local, here = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    local_rank, n_gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if device.index is not None:
         raise ConfigError(
             f"Several processes cannot share the GPU '{device}': use --device cuda, so that each "
             "process uses its own. CUDA_VISIBLE_DEVICES selects GPUs."
         )
-    if local >= here:
+    if local_rank >= n_gpus:
         raise ConfigError(
-            f"Process {local} has no GPU: this machine has {here}. Start at most {here} processes "
-            "with --nproc_per_node, or use --device cpu."
+            f"Process {local_rank} has no GPU: this machine has {n_gpus}. Start at most {n_gpus} "
+            "processes with --nproc_per_node, or use --device cpu."
         )
-    return torch.device("cuda", local)
+    return torch.device("cuda", local_rank)

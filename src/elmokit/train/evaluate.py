@@ -109,11 +109,11 @@ def _exp(loss: float) -> float:
 def make_encoder(engine: Engine, chars: NDArray[np.uint16] | None) -> Encode:
     """Return a function from types to x_k, given the characters of all types (None: word input)."""
     if chars is None:
-        return encoder_by(engine, lambda types: types + 1)
-    return encoder_by(engine, lambda types: chars[types].astype(np.int64))
+        return encoder_from(engine, lambda types: types + 1)
+    return encoder_from(engine, lambda types: chars[types].astype(np.int64))
 
 
-def encoder_by(engine: Engine, spell: Spell) -> Encode:
+def encoder_from(engine: Engine, spell: Spell) -> Encode:
     """Return a function from types to x_k, given a function from types to inputs."""
     return lambda types: engine.encode(torch.from_numpy(spell(types)))
 
@@ -158,4 +158,4 @@ def split_sequences(
 ) -> list[NDArray[np.uint32]]:
     """Split text into documents if the state is carried, otherwise into sentences."""
     bounds = documents if state == "carry" else np.append(0, np.flatnonzero(tokens == END_ID) + 1)
-    return [tokens[a:z] for a, z in itertools.pairwise(bounds) if z > a]
+    return [tokens[start:end] for start, end in itertools.pairwise(bounds) if end > start]

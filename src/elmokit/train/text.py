@@ -30,7 +30,7 @@ from elmokit.train.evaluate import (
     Encode,
     Perplexity,
     Tally,
-    encoder_by,
+    encoder_from,
     prepared_types,
     split_sequences,
 )
@@ -67,7 +67,7 @@ class TextGroup:
             assert vocabulary is not None  # a word-input model always has one
             return np.array([vocabulary.index(word) + 1 for word in words], dtype=np.int64)
 
-        return encoder_by(engine, spell)
+        return encoder_from(engine, spell)
 
 
 def text_groups(
