@@ -163,7 +163,7 @@ def faiss_and_parquet(folder: Path, work: Path) -> dict[str, Any]:
     figures["exact"] = timed(lambda i: scan_parquet(work, asked[i]), 5)
     figures["ann"] = phase(lambda: build_faiss(index, work))
     figures["bytes"] = folder_bytes(work)
-    made = faiss.read_index(str(work / "top.faiss"), faiss.IO_FLAG_MMAP)
+    made: Any = faiss.read_index(str(work / "top.faiss"), faiss.IO_FLAG_MMAP)
     truth = [
         index.neighbors([int(n)], layer=TOP, filter=NeighborFilter(distinct="token"))
         for n in numbers
@@ -213,7 +213,9 @@ def scan_parquet(work: Path, query: FloatArray) -> TopK:
     for file in sorted(work.glob("*.parquet")):
         table = parquet.read_table(file, columns=["token", "vector"]).combine_chunks()
         values = table.column("vector").chunk(0).flatten()
-        vectors = torch.from_dlpack(pa.array(values)).view(len(table), -1).float().numpy()
+        vectors = (
+            torch.utils.dlpack.from_dlpack(pa.array(values)).view(len(table), -1).float().numpy()
+        )
         lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
         best.add((vectors @ query / lengths)[None], table.column("token").to_numpy())
     return best

@@ -315,7 +315,7 @@ def speed(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
         int8.bilm, {nn.Linear}, torch.qint8
     )
     ways: dict[str, Callable[[list[list[str]]], object]] = {
-        "GloVe": lambda sentences: [lookup(static.place, static.vectors, s) for s in sentences],
+        "GloVe": lambda sentences: [lookup(static.row, static.vectors, s) for s in sentences],
         "MiniLM, float32": lambda sentences: encoder.compute(sentences),
         "MiniLM, int8": lambda sentences: int8.compute(sentences),
     }
@@ -363,10 +363,10 @@ def processor() -> str:
 
 
 def lookup(
-    place: Callable[[str], int | None], vectors: FloatArray, words: list[str]
+    row_of: Callable[[str], int | None], vectors: FloatArray, words: list[str]
 ) -> NDArray[np.float32]:
     """Return the static vectors of a sentence, with zeros for unknown words."""
-    rows = [place(word) for word in words]
+    rows = [row_of(word) for word in words]
     found = np.zeros((len(words), vectors.shape[1]), dtype=np.float32)
     known = [k for k, row in enumerate(rows) if row is not None]
     found[known] = vectors[[row for row in rows if row is not None]]
