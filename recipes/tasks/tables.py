@@ -15,6 +15,7 @@ import datetime
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ NAMES = {
     "coref": "coreference, mean F1",
 }
 NOT_RUN = "not run"
+PAGE_WIDTH = 118  # characters per line of text
 CURVES, WEIGHTS = "figures/sample-efficiency.svg", "figures/layer-weights.svg"
 
 Table = tuple[dict[str, Any], list[str]]
@@ -239,12 +241,13 @@ def figure1(source: Source) -> Table:
     lines += table(["Task", "Training data", "Static", "+ ELMo"], rows)
     for task, found in values.items():
         if "passed_in_epoch" in found:
-            lines.append(
-                f"\n{NAMES[task]} on dev, seed 0: The model with static vectors reaches its best "
+            sentence = (
+                f"{NAMES[task]} on dev, seed 0: The model with static vectors reaches its best "
                 f"score of {found['best_baseline']:.2f} in epoch {found['best_baseline_epoch']}. "
                 f"With ELMo, the model exceeds this score in epoch "
                 f"{found['passed_in_epoch'] or 'none'}."
             )
+            lines += ["", textwrap.fill(sentence, PAGE_WIDTH)]
     return {"tasks": values}, lines
 
 

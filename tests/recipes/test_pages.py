@@ -1,10 +1,14 @@
-"""The pages and figures of docs/explanation equal the output of the recipes for results/."""
+"""The pages and figures of docs/ are what the recipes make of results/."""
 
 from __future__ import annotations
 
+import json
+import runpy
 from pathlib import Path
 
-from tests.recipes.conftest import ROOT, RunRecipe
+import pytest
+
+from tests.recipes.conftest import RECIPES, ROOT, RunRecipe
 
 
 def emptied(page: Path, marks: tuple[str, ...]) -> str:
@@ -35,3 +39,23 @@ def test_tables_of_encoders_match_the_results(tmp_path: Path, run_recipe: RunRec
     page.write_text(emptied(committed, ("known", "morphology", "speed")), "utf-8")
     run_recipe("minilm-table.py", "--results", ROOT / "results", "--page", page)
     assert page.read_text("utf-8") == committed.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "parts"),
+    [
+        ("probes", ("probes/pos", "probes/wsd")),
+        ("analysis-figures", ("analysis/neighbors", "analysis/wic", "analysis/morphology")),
+    ],
+)
+def test_pages_of_probes_are_those_of_the_results(
+    recipe: str, parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(RECIPES))
+    made = {
+        Path(part).name: json.loads((ROOT / "results" / f"{part}.json").read_text("utf-8"))
+        for part in parts
+    }
+    lines = runpy.run_path(str(RECIPES / f"{recipe}.py"))["page"](made)
+    page = ROOT / "docs" / f"{parts[0].split('/')[0]}.md"
+    assert page.read_text("utf-8") == "\n".join(lines) + "\n"
