@@ -1,4 +1,4 @@
-"""The pages and figures of docs/ are what the recipes make of results/."""
+"""The pages and figures of docs/ equal the output of the recipes for results/."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_tables_of_encoders_match_the_results(tmp_path: Path, run_recipe: RunRec
         ("analysis-figures", ("analysis/neighbors", "analysis/wic", "analysis/morphology")),
     ],
 )
-def test_pages_of_probes_are_those_of_the_results(
+def test_pages_of_probes_match_the_results(
     recipe: str, parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(RECIPES))
