@@ -175,7 +175,8 @@ def served(full_model: Path, tiny: ElmoModel, tmp_path_factory: pytest.TempPathF
         index=folder / "index",
         static=str(folder / "static.txt"),
         device="cpu",
-        limits=Limits(body=20_000, tokens=600, sentences=40),
+        # A long timeout: on a busy machine, a request would be rejected for its estimated wait.
+        limits=Limits(body=20_000, tokens=600, sentences=40, timeout=600),
     )
 
 
