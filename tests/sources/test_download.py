@@ -339,3 +339,22 @@ def test_download_resumes_after_a_kill(server: Server, target: Path) -> None:
     get(server, target)
     check_complete(target)
     assert server.ranges() == [None, f"bytes={kept}-"]
+
+
+@pytest.mark.parametrize("url", ["http://a..b/x", "http://127.0.0.1:1/\u00e9", "http://[::1/x"])
+def test_an_invalid_url_is_an_error(url: str, target: Path) -> None:
+    """A server can redirect to any of these."""
+    with pytest.raises(DownloadError, match=r"nvalid URL"):
+        fetch(url, target)
+    if "[" in url:
+        with pytest.raises(DownloadError, match="Invalid URL"):
+            cached_path(url)
+
+
+def test_an_invalid_length_is_an_error(server: Server, target: Path) -> None:
+    def invalid(handler: Any) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n")
+
+    server.usual = invalid
+    with pytest.raises(DownloadError, match="invalid URL or response"):
+        get(server, target)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import elmokit
 from elmokit.errors import ElmoError, WeightsError
 from elmokit.sources import modeldir, resolve
 from elmokit.sources.resolve import load_parts
@@ -157,3 +158,11 @@ def test_nul_in_a_path_is_an_error(path: str) -> None:
     for arguments in ((path,), (TINY_MODEL, path)):
         with pytest.raises(ElmoError):
             load_parts(*arguments)
+
+
+@pytest.mark.parametrize("path", ["~nosuchuser/x", "~\\0", "x" * 5000, "http://[::1/x"])
+def test_an_invalid_path_is_an_error(path: str) -> None:
+    with pytest.raises(ElmoError):
+        elmokit.load(path)
+    with pytest.raises(ElmoError):
+        load_parts("x", vocab=path)

@@ -8,9 +8,11 @@ Such files are pickles, which can call any function when they are loaded. elmoki
 
 from __future__ import annotations
 
+import mmap
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,9 @@ from torch import Tensor
 
 from elmokit.errors import WeightsError
 
+# Functions that torch accepts, and that can allocate any size. State dicts do not need them.
+_ALLOCATES = re.compile(rb"c(?:builtins|__builtin__)\nbytearray\n|ctorch\nTensor\n")
+
 
 def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
     """Read the tensors of a file.
@@ -29,6 +34,7 @@ def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
         WeightsError: The file is damaged, contains anything but tensors, or tries to run code.
     """
     try:
+        _check_size(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about pickles that are then rejected
             state = torch.load(path, map_location="cpu", weights_only=True)
@@ -62,3 +68,15 @@ def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
         if arrays[name].nbytes > value.untyped_storage().nbytes():
             raise WeightsError(f"Tensor '{name}' in {path} has more values than are stored.")
     return arrays
+
+
+def _check_size(path: Path) -> None:
+    """Raise a `ValueError` if the file could take much more memory than its size."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > path.stat().st_size:  # torch does not compress
+            raise ValueError(f"it unpacks to {size:,} bytes")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if _ALLOCATES.search(data):
+            raise ValueError("it contains objects other than stored tensors")

@@ -88,9 +88,12 @@ def is_onnx(path: str | Path | None) -> bool:
 
     if path is None:
         return False
-    folder = Path(path).expanduser()
-    restore_directory(folder)
-    return is_onnx_dir(folder)
+    try:
+        folder = Path(path).expanduser()
+        restore_directory(folder)
+        return is_onnx_dir(folder)
+    except (OSError, ValueError, RuntimeError):  # an invalid path, which the caller reports
+        return False
 
 
 def _load_onnx(

@@ -146,7 +146,8 @@ def _cached(name: str, repo: str, revision: str, reason: str) -> Path:
     remedy = "Download it once with a network connection, or load a model from a local path."
     try:
         folder = _snapshot(repo, revision, [modeldir.CONFIG], local=True)
-    except FileNotFoundError as error:  # LocalEntryNotFoundError in all versions
+    # LocalEntryNotFoundError in all versions, or an invalid name.
+    except (FileNotFoundError, ValueError) as error:
         raise DownloadError(f"{reason}, and {name} is not in the cache. {remedy}") from error
     if not modeldir.is_model_dir(folder) and not hdf5dir.is_model(e.name for e in folder.iterdir()):
         raise DownloadError(

@@ -50,7 +50,7 @@ def load_parts(
     source = DEFAULT_MODEL if path is None else str(path)
     if not source.strip():
         raise WeightsError(f"The model name is empty. Expected {_FORMATS}.")
-    vocab = None if vocab is None else Path(vocab).expanduser()
+    vocab = None if vocab is None else _expanded(vocab)
     try:
         if hub.is_name(source) or published.is_name(source):
             if weights is not None:
@@ -89,7 +89,7 @@ def _resolve(path: str | Path, *, weights: bool = False) -> Path:
         return named[text]
     if is_url(text):
         return fetch(text, published.cached_path(text))
-    local = Path(path).expanduser()
+    local = _expanded(path)
     restore_directory(local)
     if local.exists() or (not weights and tfdir.find_prefix(local) is not None):
         return local
@@ -106,6 +106,13 @@ def _resolve(path: str | Path, *, weights: bool = False) -> Path:
         f"Model {text!r} not found.{hint or nearest(text, names)} Expected a path or one of: "
         f"{', '.join(names)}."
     )
+
+
+def _expanded(path: str | Path) -> Path:
+    try:
+        return Path(path).expanduser()
+    except (ValueError, RuntimeError) as error:  # a NUL, or no such user
+        raise WeightsError(f"Invalid path {str(path)!r}: {error}") from error
 
 
 def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:

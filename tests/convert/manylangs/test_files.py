@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from elmokit.convert.torch_pickle import read_state_dict
 from elmokit.errors import ConfigError, ElmoError, ElmoWarning, WeightsError
 from elmokit.sources.resolve import load_parts
 from tests.convert.manylangs.reference import reference
-from tests.convert.manylangs.tiny import SENTENCES, shape_with, write
+from tests.convert.manylangs.tiny import SENTENCES, SHAPE, shape_with, write
 
 
 class Evil:
@@ -196,3 +197,29 @@ def test_config_path_cannot_point_outside_the_directory(relative: bool, tmp_path
     shutil.move(folder / "cnn_tiny.json", outside)
     with pytest.warns(ElmoWarning, match="does not contain the architecture file"):
         assert load_parts(folder).bilm.config.lstm.cell_clip == 3.0
+
+
+def test_a_file_that_would_fill_the_memory_is_rejected(tmp_path: Path) -> None:
+    class Huge:
+        def __reduce__(self) -> Any:
+            return bytearray, (10**12,)
+
+    path = tmp_path / "x.pkl"
+    for zipped in (True, False):
+        torch.save(Huge(), path, _use_new_zipfile_serialization=zipped)
+        with pytest.raises(WeightsError, match="objects other than stored tensors"):
+            read_state_dict(path)
+    torch.save({"a": torch.zeros(10**6)}, path)
+    with zipfile.ZipFile(path) as stored, zipfile.ZipFile(tmp_path / "y.pkl", "w") as archive:
+        for entry in stored.infolist():
+            archive.writestr(entry.filename, stored.read(entry), zipfile.ZIP_DEFLATED)
+    with pytest.raises(WeightsError, match=r"it unpacks to 4,\d+,\d+ bytes"):
+        read_state_dict(tmp_path / "y.pkl")
+
+
+def test_an_index_of_many_digits_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "model", SHAPE)
+    with (tmp_path / "model" / "char.dic").open("a") as file:
+        file.write("x\t" + "9" * 5000 + "\n")
+    with pytest.raises(WeightsError, match=r"Invalid line in .*char\.dic"):
+        load_parts(tmp_path / "model")
