@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from published_probes import POS_LAYERS, WSD_LAYERS
 
-from elmokit.plot.figure import COLORS, GRAY, Picture, write_picture
+from elmokit.plot.figure import COLORS, GRAY, ElmoFigure, save_figure
 
 LAYERS = ("layer 0", "layer 1", "layer 2")
 KINDS = ("inflected", "derived", "compound", "misspelled", "made-up", "look-alike")
@@ -74,7 +74,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     panels, related = read_panels(args.results), read_related(args.results)
-    write_picture(draw(panels, related), args.out)
+    save_figure(draw(panels, related), args.out)
     text = between(args.page.read_text("utf-8"), "layers", layer_table(panels))
     args.page.write_text(between(text, "morphology", related_table(related)), "utf-8")
 
@@ -202,9 +202,9 @@ def related_table(related: dict[str, dict[str, float]]) -> list[str]:
 # ------------------------------------------------------------------------------------------ drawing
 
 
-def draw(panels: Sequence[Panel], related: dict[str, dict[str, float]]) -> Picture:
+def draw(panels: Sequence[Panel], related: dict[str, dict[str, float]]) -> ElmoFigure:
     """Draw four panels in two rows, with one legend."""
-    picture = Picture(
+    figure = ElmoFigure(
         *(7.2, 7.4, "What each layer knows"),
         "Layer 0 depends on the word only, layers 1 and 2 on its sentence. Layer 1 is best for "
         "parts of speech, layer 2 for senses. Vertical bars are 95% intervals. The paper tags the "
@@ -212,7 +212,7 @@ def draw(panels: Sequence[Panel], related: dict[str, dict[str, float]]) -> Pictu
         "panel: share of related words among the 10 nearest of 20,000 words in layer 0.",
         layout="constrained",
     )
-    *places, last = picture.subplots(2, 2).flatten()
+    *places, last = figure.subplots(2, 2).flatten()
     for axes, panel in zip(places, panels, strict=True):
         _draw_panel(axes, panel)
     _draw_related(last, related)
@@ -220,8 +220,8 @@ def draw(panels: Sequence[Panel], related: dict[str, dict[str, float]]) -> Pictu
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
     handles = [Line2D([], [], label=name, **look) for name, look in LOOK.items()]
-    picture.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
-    return picture
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    return figure
 
 
 def _title(axes: Axes, title: str, unit: str) -> None:

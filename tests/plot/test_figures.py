@@ -23,9 +23,9 @@ from elmokit.cli.main import run
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.scoring import SentenceScore
 from elmokit.errors import ConfigError, DataError, OutputError
-from elmokit.plot.figure import Picture, check_picture, write_picture
+from elmokit.plot.figure import ElmoFigure, check_figure_path, save_figure
 from elmokit.plot.layers import draw_layers, read_mixes
-from elmokit.plot.senses import Use, draw_senses, project_senses, read_uses, senses_in
+from elmokit.plot.senses import Use, draw_senses, project_index_senses, project_senses, read_uses
 from elmokit.plot.similarity import compute_similarity, draw_similarity
 from elmokit.plot.surprise import draw_surprise
 from elmokit.search.build import IndexSettings, build_index
@@ -111,7 +111,7 @@ def test_many_uses_from_an_index_without_a_model(elmo: ElmoModel, tmp_path: Path
     settings = IndexSettings(tokenized=True)
     build_index(elmo, [tmp_path / "text.txt"], tmp_path / "index", settings)
     index = TokenIndex.open(tmp_path / "index")
-    found = senses_in(index, "play", limit=30, clusters=2)
+    found = project_index_senses(index, "play", limit=30, clusters=2)
     assert len(found.uses) == 30
     assert {use.marked.word for use in found.uses} == {"Play", "play"}
     assert [plane.n_distinct for plane in found.planes] == [2, 30, 30]
@@ -121,7 +121,7 @@ def test_many_uses_from_an_index_without_a_model(elmo: ElmoModel, tmp_path: Path
     assert any("2 distinct vectors for 30 uses" in text for text in labels)
     assert not any("[Play]" in text for text in labels)  # too many to be listed
     with pytest.raises(DataError, match="'xyz' is not in the index"):
-        senses_in(index, "xyz")
+        project_index_senses(index, "xyz")
 
 
 def test_invalid_uses_are_identified(elmo: ElmoModel, tmp_path: Path) -> None:
@@ -255,17 +255,17 @@ EVIL = "</text><script>alert('x')</script>\" & $a_b$ \x00\x1b\ud800\uffff"
 def test_suffix_selects_the_format_for_any_tokens(tmp_path: Path) -> None:
     score = a_score()
     picture = draw_surprise([replace(score, tokens=("cost", "$5_a$", EVIL))])
-    write_picture(picture, tmp_path / "a.svg")
+    save_figure(picture, tmp_path / "a.svg")
     root = ElementTree.fromstring((tmp_path / "a.svg").read_text("utf-8"))
     assert not [e for e in root.iter() if e.tag.endswith("script")]
     assert "$5_a$" in "".join(root.itertext())
     assert picture._repr_html_().startswith("<svg")
-    write_picture(picture, tmp_path / "a.PNG")
+    save_figure(picture, tmp_path / "a.PNG")
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
     (tmp_path / "d.svg").mkdir()
     for name in ("a.gif", "a", "d.svg"):
         with pytest.raises(OutputError):
-            check_picture(tmp_path / name)
+            check_figure_path(tmp_path / name)
 
 
 @pytest.mark.parametrize("package", ["matplotlib", pytest.param("sklearn", marks=pytest.mark.slow)])

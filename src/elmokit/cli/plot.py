@@ -12,15 +12,15 @@ from elmokit.cli.app import App
 from elmokit.cli.output import log, print_json
 
 if TYPE_CHECKING:
-    from elmokit.plot.figure import Picture
+    from elmokit.plot.figure import ElmoFigure
 
 app = App(help="Plot what the layers encode, as SVG or PNG. Requires pip install 'elmokit[plot]'.")
 
 
 def _check_output(output: Path) -> Path:
-    from elmokit.plot.figure import check_picture
+    from elmokit.plot.figure import check_figure_path
 
-    check_picture(output)
+    check_figure_path(output)
     return output
 
 
@@ -71,13 +71,15 @@ def senses(
     opt.check_layers(layer, mix)
 
     from elmokit.embed.model import load
-    from elmokit.plot.senses import draw_senses, project_senses, read_uses, senses_in
+    from elmokit.plot.senses import draw_senses, project_index_senses, project_senses, read_uses
 
     if word is not None:
         from elmokit.search.index import TokenIndex
 
         index = TokenIndex.open(text)
-        result = senses_in(index, word, layer=layer, mix=mix, limit=limit, clusters=clusters)
+        result = project_index_senses(
+            index, word, layer=layer, mix=mix, limit=limit, clusters=clusters
+        )
     else:
         uses = read_uses(text, tokenized=tokenized)
         elmo = load(model, weights, device)
@@ -172,10 +174,10 @@ def surprise(
     _finish(draw_surprise(scores), output, values, as_json=as_json)
 
 
-def _finish(picture: Picture, output: Path, values: dict[str, Any], *, as_json: bool) -> None:
-    from elmokit.plot.figure import write_picture
+def _finish(figure: ElmoFigure, output: Path, values: dict[str, Any], *, as_json: bool) -> None:
+    from elmokit.plot.figure import save_figure
 
-    write_picture(picture, output)
+    save_figure(figure, output)
     if as_json:
         print_json({"output": str(output), **values})
-    log(f"{output}: {picture.title}")
+    log(f"{output}: {figure.title}")

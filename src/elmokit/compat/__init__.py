@@ -1,1 +1,1 @@
-"""The names of other packages over our modules, for code that was written for them."""
+"""Drop-in replacements for the classes of other ELMo packages."""

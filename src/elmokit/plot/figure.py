@@ -24,7 +24,7 @@ SHADES = LinearSegmentedColormap.from_list("elmo-shades", ["white", BLUE])
 SIGNED = LinearSegmentedColormap.from_list("elmo-signed", [ORANGE, "white", BLUE])
 
 
-class Picture(Figure):
+class ElmoFigure(Figure):
     """A matplotlib figure with a title; notebooks display it as SVG.
 
     Args:
@@ -44,11 +44,11 @@ class Picture(Figure):
         self.suptitle(readable(title), x=0.01, ha="left", fontsize=13, fontweight="bold")
 
     def save(self, file: Path | io.BytesIO, kind: str) -> None:
-        """Write "svg" or "png"."""
+        """Write the figure in the format "svg" or "png"."""
         metadata: dict[str, str | None] = {"Title": self.title, "Description": self.description}
         if kind == "svg":
             metadata["Date"] = None  # makes files reproducible
-        # Text in an SVG stays text, so that it can be searched.
+        # Keep text in SVG files as text, so that it can be searched.
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "elmokit"}):
             self.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
 
@@ -59,23 +59,23 @@ class Picture(Figure):
         return text[text.index("<svg") :]
 
 
-def check_picture(path: Path) -> None:
-    """Raise an error if no figure can be written to `path`, before anything is computed."""
+def check_figure_path(path: Path) -> None:
+    """Raise if no figure can be written to `path`. Call this before any computation."""
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(
             f"Invalid figure name '{path.name}': expected the suffix {' or '.join(SUFFIXES)}."
             f"{nearest(path.suffix.lower(), SUFFIXES)}"
         )
     if path.is_dir():
-        raise OutputError(f"{path} is a directory: expected a file name.")
+        raise OutputError(f"{path} is a directory: expected the path of a file.")
 
 
-def write_picture(picture: Picture, path: str | Path) -> None:
+def save_figure(figure: ElmoFigure, path: str | Path) -> None:
     """Write a figure as SVG or PNG, depending on the suffix of the path."""
     path = Path(path)
-    check_picture(path)
+    check_figure_path(path)
     with replace_file(path) as temporary:
-        picture.save(temporary, path.suffix.lower()[1:])
+        figure.save(temporary, path.suffix.lower()[1:])
 
 
 def readable(text: str, max_characters: int = 200) -> str:

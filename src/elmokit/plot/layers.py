@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from elmokit.errors import ConfigError
-from elmokit.plot.figure import GRAY, SHADES, Picture, readable
+from elmokit.plot.figure import GRAY, SHADES, ElmoFigure, readable
 from elmokit.tasks.saved import read_config
 
-#: By the name of a task model and "input" or "output": the weights "s" and the scale "gamma".
+#: Maps the name of a task model, then "input" or "output", to the weights "s" and scale "gamma".
 Mixes = Mapping[str, Mapping[str, Any]]
 
 
@@ -46,11 +46,11 @@ def read_mixes(folders: Sequence[str | Path]) -> Mixes:
     return dict(zip(names, mixes, strict=True))
 
 
-def draw_layers(models: Mixes) -> Picture:
+def draw_layers(models: Mixes) -> ElmoFigure:
     """Draw the weights of the layers: one column per task model, one block per place of ELMo."""
     places = [p for p in ("input", "output") if any(p in mixes for mixes in models.values())]
     n_layers = max(len(mix["s"]) for mixes in models.values() for mix in mixes.values())
-    picture = Picture(
+    figure = ElmoFigure(
         max(1.05 * len(models) + 1.8, 5.5),
         len(places) * (0.42 * n_layers + 0.9) + 0.4,
         f"Learned layer weights per task (uniform: {1 / n_layers:.2f})",
@@ -58,10 +58,10 @@ def draw_layers(models: Mixes) -> Picture:
         "the input and the output of the task model (see Figure 2 of the paper).",
         layout="constrained",
     )
-    panels = picture.subplots(len(places), 1, squeeze=False)[:, 0]
+    panels = figure.subplots(len(places), 1, squeeze=False)[:, 0]
     for axes, place in zip(panels, places, strict=True):
         _draw_block(axes, models, place, n_layers)
-    return picture
+    return figure
 
 
 def _draw_block(axes: Axes, models: Mixes, place: str, n_layers: int) -> None:

@@ -20,8 +20,9 @@ from elmokit.embed.layer_choice import LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import DataError
-from elmokit.plot.figure import COLORS, GRAY, MARKERS, Picture, readable
+from elmokit.plot.figure import COLORS, GRAY, MARKERS, ElmoFigure, readable
 from elmokit.plot.plane import align, cluster, principal_plane, silhouette
+from elmokit.progress import plural
 from elmokit.search.index import TokenIndex
 from elmokit.text.lines import read_lines
 from elmokit.text.marked import Marked
@@ -71,8 +72,8 @@ class Senses:
         word: The word.
         uses: Its uses.
         groups: The group of each use: its sense or its cluster.
-        colored_by: The kind of groups, "sense" or "cluster".
-        planes: The projections, one per layer.
+        colored_by: What the groups are, "sense" or "cluster".
+        planes: The projection of each layer.
     """
 
     word: str
@@ -130,10 +131,10 @@ def project_senses(
         model: The model.
         uses: The uses; either all or none of them have a sense.
         layer: The layers to plot, as for `LayerChoice.parse_all`.
-        mix: The weights of layer "mix".
+        mix: The weights of the layers, for layer "mix".
         state: Initial state of each sentence.
-        clusters: If there are no senses, the number of clusters in the last layer. Default: the
-            number with the best silhouette score.
+        clusters: Number of clusters in the last layer, for uses without senses. Default: the number
+            with the best silhouette score.
     """
     _check(uses)
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
@@ -142,7 +143,7 @@ def project_senses(
     return _project(uses, [(c.label, unit(c.apply(words))) for c in choices], clusters)
 
 
-def senses_in(
+def project_index_senses(
     index: TokenIndex,
     word: str,
     *,
@@ -169,7 +170,9 @@ def senses_in(
 
 def _check(uses: Sequence[Use]) -> None:
     if len(uses) < 3:
-        raise DataError(f"Found {len(uses)} uses, expected at least 3. Add more sentences.")
+        raise DataError(
+            f"Found {plural(len(uses), 'use')}, expected at least 3. Add more sentences."
+        )
     with_sense = sum(bool(use.sense) for use in uses)
     if with_sense not in (0, len(uses)):
         raise DataError(
@@ -209,7 +212,7 @@ def _project(
 # -------------------------------------------------------------------------------------- the figure
 
 
-def draw_senses(senses: Senses) -> Picture:
+def draw_senses(senses: Senses) -> ElmoFigure:
     """Draw one panel per layer and, unless there are too many, the sentences below."""
     columns = min(len(senses.planes), _PER_ROW)
     rows = -(-len(senses.planes) // columns)
@@ -217,7 +220,7 @@ def draw_senses(senses: Senses) -> Picture:
     numbered = len(senses.uses) <= _MAX_LISTED
     panels_height = rows * _PANEL + 0.9
     list_height = -(-len(senses.uses) // 2) * _LINE_HEIGHT if numbered else 0.0
-    picture = Picture(
+    figure = ElmoFigure(
         max(columns, 2) * _PANEL,
         panels_height + list_height,
         f"“{senses.word}” in {len(senses.uses)} sentences",
@@ -226,7 +229,7 @@ def draw_senses(senses: Senses) -> Picture:
         "same vector, as with static vectors. Higher layers depend on the sentence.",
         layout="constrained",
     )
-    halves: Any = picture.subfigures(2, 1, height_ratios=[panels_height, max(list_height, 0.01)])
+    halves: Any = figure.subfigures(2, 1, height_ratios=[panels_height, max(list_height, 0.01)])
     upper, lower = halves
     panels = upper.subplots(rows, columns, squeeze=False).flatten()
     for axes in panels[len(senses.planes) :]:
@@ -249,7 +252,7 @@ def draw_senses(senses: Senses) -> Picture:
     )
     if numbered:
         _draw_list(lower.subplots(), senses, names, int(max(columns, 2) * _PANEL * 7) - 8)
-    return picture
+    return figure
 
 
 def _style(group: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenized import as_tokens
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import DataError
-from elmokit.plot.figure import SIGNED, Picture, readable
+from elmokit.plot.figure import SIGNED, ElmoFigure, readable
 
 _MAX_TOKENS = 60  # per sentence; more are not legible
 _MAX_CHARACTERS = 16  # per token
@@ -67,7 +67,7 @@ def compute_similarity(
     return Similarity(tokens[0], tokens[-1], cosines)
 
 
-def draw_similarity(similarity: Similarity) -> Picture:
+def draw_similarity(similarity: Similarity) -> ElmoFigure:
     """Draw one heat map per layer; darker cells are more similar."""
     n, rows, columns = len(similarity.cosines), len(similarity.rows), len(similarity.columns)
     cell = min(max(9 / (n * columns), 0.2), 0.4)  # inches
@@ -79,14 +79,14 @@ def draw_similarity(similarity: Similarity) -> Picture:
         for tokens in (similarity.rows, similarity.columns)
     ]
     labels = [0.1 * max(map(len, side)) for side in names]
-    picture = Picture(
+    figure = ElmoFigure(
         max(per_row * (columns * cell + 0.3 + labels[1] / 2) + labels[0] + 1, 5),
         lines * (rows * cell + labels[1] + 0.7) + 0.5,
         "Cosine similarity between all tokens",
         "Blue cells are similar; orange cells have a negative cosine.",
         layout="compressed",
     )
-    panels = picture.subplots(lines, per_row, squeeze=False, sharey=True).flatten()
+    panels = figure.subplots(lines, per_row, squeeze=False, sharey=True).flatten()
     for axes in panels[n:]:
         axes.set_visible(False)
     for axes, (name, cosines) in zip(panels, similarity.cosines.items(), strict=False):
@@ -101,6 +101,6 @@ def draw_similarity(similarity: Similarity) -> Picture:
             for (r, c), value in np.ndenumerate(cosines):
                 color = "white" if abs(value) > 0.6 else "black"
                 axes.text(c, r, f"{value:.2f}", ha="center", va="center", color=color, fontsize=7)
-    bar = picture.colorbar(image, ax=panels[:n].tolist(), shrink=0.8, label="cosine")
+    bar = figure.colorbar(image, ax=panels[:n].tolist(), shrink=0.8, label="cosine")
     bar.outline.set_visible(False)
-    return picture
+    return figure

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from elmokit.embed.scoring import SentenceScore
 from elmokit.errors import DataError
-from elmokit.plot.figure import BLUE, ORANGE, Picture, readable
+from elmokit.plot.figure import BLUE, ORANGE, ElmoFigure, readable
 from elmokit.text.vocab import BEGIN, END
 
 _PER_ROW = 14  # tokens
@@ -19,7 +19,7 @@ _ROW_HEIGHT = 2.6  # inches
 _MAX_TOKENS = 400
 
 
-def draw_surprise(scores: Sequence[SentenceScore]) -> Picture:
+def draw_surprise(scores: Sequence[SentenceScore]) -> ElmoFigure:
     """Draw bars for each sentence: -log2 p of each token, forward above and backward below."""
     n_tokens = sum(len(score.tokens) for score in scores)
     if not scores or n_tokens > _MAX_TOKENS:
@@ -41,7 +41,7 @@ def draw_surprise(scores: Sequence[SentenceScore]) -> Picture:
     largest = max(np.nanmax(bits, initial=1.0) for _, _, bits in rows)
     ticks = MaxNLocator(4).tick_values(0, largest)  # the last tick is above all bars
     width = max(len(labels) for _, labels, _ in rows)
-    picture = Picture(
+    figure = ElmoFigure(
         max(width * _BAR_WIDTH + 0.9, 6),
         len(rows) * _ROW_HEIGHT + 0.6,
         "Surprisal of each token under the two language models",
@@ -50,7 +50,7 @@ def draw_surprise(scores: Sequence[SentenceScore]) -> Picture:
         "probability. Tokens with * are not in the vocabulary and are scored as <UNK>.",
         layout="constrained",
     )
-    panels = picture.subplots(2 * len(rows), 1, squeeze=False)[:, 0]
+    panels = figure.subplots(2 * len(rows), 1, squeeze=False)[:, 0]
     for (scored, labels, bits), above, below in zip(rows, panels[::2], panels[1::2], strict=True):
         for axes, values, color, label in (
             (above, bits[0], BLUE, "forward: given the words before"),
@@ -75,11 +75,11 @@ def draw_surprise(scores: Sequence[SentenceScore]) -> Picture:
                 fontweight="bold",
             )
     panels[0].set_ylabel("bits, -log2 p", fontsize=8)
-    picture.legend(
+    figure.legend(
         handles=[panels[0].containers[0], panels[1].containers[0]],
         loc="outside lower left",
         ncols=2,
         frameon=False,
         fontsize=9,
     )
-    return picture
+    return figure

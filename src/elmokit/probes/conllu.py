@@ -22,7 +22,7 @@ _NOT_A_WORD = re.compile(r"[0-9]+[-.][0-9]+")
 
 
 class TaggedSentence(NamedTuple):
-    """The words of a sentence and their tags; the tag of an untagged word is None."""
+    """The words of a sentence and their tags. The tag of an untagged word is None."""
 
     words: tuple[str, ...]
     tags: tuple[str | None, ...]
@@ -100,6 +100,6 @@ def _sentences(path: str | Path, column: int) -> Iterator[TaggedSentence]:
             if fields[0] != str(len(rows) + 1):
                 raise line.error(
                     f"invalid ID '{fields[0]:.20}': expected {len(rows) + 1}. Separate sentences "
-                    "by an empty line, and number their words from 1."
+                    "with an empty line, and number the words of each sentence from 1."
                 )
             rows.append((fields[1], None if fields[column] == "_" else fields[column]))

@@ -1,9 +1,9 @@
 """A linear probe: softmax regression on frozen vectors.
 
-The vectors are standardized per dimension, which a linear classifier can undo, so that one learning
-rate and one penalty are suitable for all layers. Whenever the dev accuracy does not improve in an
-epoch, the learning rate of Adam is halved; after some halvings training stops. The weights with the
-best dev accuracy are returned.
+Each dimension is standardized, so that one learning rate and one penalty are suitable for all
+layers. A linear classifier can undo this. The learning rate of Adam is halved after each epoch in
+which the dev accuracy does not improve. Training stops after several halvings and returns the
+weights with the best dev accuracy.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class Examples(NamedTuple):
         self, size: int, order: NDArray[np.int64] | None = None
     ) -> Iterator[tuple[HalfArray, NDArray[np.int64]]]:
         """Yield vectors (n, D) and classes (n,), in the given order."""
-        places = np.arange(len(self.rows)) if order is None else order
-        for first in range(0, len(places), size):
-            chosen = places[first : first + size]
+        order = np.arange(len(self.rows)) if order is None else order
+        for first in range(0, len(order), size):
+            chosen = order[first : first + size]
             yield self.vectors[self.rows[chosen]], self.labels[chosen]
 
 
@@ -142,7 +142,7 @@ def train_probe(
         device: Device to compute on.
     """
     settings = settings or ProbeSettings()
-    mean, scale = _moments(train)
+    mean, scale = _mean_and_scale(train)
     weight = torch.zeros(n_classes, len(mean), device=device, requires_grad=True)
     bias = torch.zeros(n_classes, device=device, requires_grad=True)
     probe = LinearProbe(weight, bias, mean.to(device), scale.to(device))
@@ -169,7 +169,7 @@ def train_probe(
     return probe
 
 
-def _moments(examples: Examples) -> tuple[Tensor, Tensor]:
+def _mean_and_scale(examples: Examples) -> tuple[Tensor, Tensor]:
     """Return the mean and the inverse standard deviation of each dimension."""
     dim = examples.vectors.shape[1]
     total, squares = np.zeros(dim), np.zeros(dim)

@@ -8,9 +8,9 @@ Layer 0 is computed from characters, so any word has a vector, including unseen 
     rank           What is the rank of the related word among thousands of words by cosine?
 
 The bundled list has inflected, derived, compound, misspelled and invented words. Look-alikes, which
-are unrelated words with similar spelling ("desert" / "dessert"), are the control: a layer that
-ranks them as high as related words represents spelling, not meaning. Static vectors are measured on
-the pairs that they contain.
+are unrelated words with similar spelling ("desert" / "dessert"), are the control group: a layer
+that ranks them as high as related words represents spelling, not meaning. Static vectors are
+measured on the pairs that they contain.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class MorphologyResult:
     """Scores of the pairs of one kind.
 
     Attributes:
-        pairs: Pairs measured.
-        unknown: Pairs skipped because a word has no vector.
+        pairs: Number of pairs.
+        unknown: Number of pairs that were skipped because a word has no vector.
         cosine: Mean cosine of related words.
         random_cosine: Mean cosine of random pairs.
-        auc: How often a related word is nearer than a random one.
+        auc: Probability that a related word is nearer than a random one.
         reciprocal_rank: Mean of 1 / rank of the related word.
         first: Fraction of related words at rank 1.
-        in_ten: Fraction of related words among the ten nearest.
+        in_ten: Fraction of related words at rank 1 to 10.
     """
 
     pairs: int
@@ -80,7 +80,7 @@ class MorphologyReport:
 
     Attributes:
         layer_0: Layer 0, all pairs.
-        layer_0_known: Layer 0, pairs that the static vectors contain; None without static vectors.
+        layer_0_known: Layer 0, pairs that have static vectors; None without static vectors.
         static: The static vectors, or None.
         vocabulary: Number of candidate words.
         ranks: The rank of each related word in layer 0, in the order of the list.
@@ -128,7 +128,8 @@ def read_pairs(path: str | Path) -> list[WordPair]:
         fields = [field.strip() for field in line.text.split("\t")]
         if len(fields) not in (2, 3) or not all(fields):
             raise line.error(
-                f"found '{line.text:.60}', expected two words and a kind, separated by tabs."
+                f"found '{line.text:.60}', expected two words and an optional kind, separated "
+                "by tabs."
             )
         if fields[0] == fields[1]:
             raise line.error(f"'{fields[0]}' is paired with itself. Remove the line.")
@@ -152,15 +153,15 @@ def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
 def candidate_words(
     model: ElmoModel, static: StaticVectors | None = None, n: int = VOCABULARY_WORDS
 ) -> list[str]:
-    """Return the n most frequent words of the model or, without a vocabulary, of a table."""
+    """Return the n most frequent words of the model or, without a vocabulary, of static vectors."""
     if model.vocabulary is not None:
         words: Iterable[str] = model.vocabulary.words
     elif static is not None:
         words = static.words
     else:
         raise ConfigError(
-            f"The model {model.source} has no vocabulary to rank candidates from. Specify a list "
-            "of words, one per line (--words FILE), or static vectors (--static)."
+            f"The model {model.source} has no vocabulary to take candidate words from. Specify "
+            "a file with one word per line (--words FILE) or static vectors (--static)."
         )
     return _distinct((w for w in words if w not in SPECIALS and any(c.isalpha() for c in w)), n)
 

@@ -2,9 +2,9 @@
 
 The paper's finding (Table 6): layer 1 represents syntax better than layer 2. Baselines without
 context: the most frequent tag of the word in the training data, and a probe on static vectors. The
-words are those of the treebank, see `conllu`. Accuracy is per word. Its interval is a bootstrap
-over sentences, because accuracies within a sentence are correlated. Differences are paired: both
-sides use the same samples.
+words are those of the treebank, see `conllu`. Accuracy is per word. Its confidence interval
+is bootstrapped over sentences, because accuracies within a sentence are correlated. Differences are
+paired: both methods are scored on the same bootstrap samples.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class PosResult:
 
     Attributes:
         name: A layer or a baseline.
-        accuracy: Fraction of words with the correct tag, the mean over the seeds.
-        interval: Its 95% interval, by a bootstrap over sentences.
+        accuracy: Fraction of words with the correct tag, averaged over the seeds.
+        interval: 95% confidence interval, bootstrapped over sentences.
         unseen: Accuracy on forms that are not in the training data.
         by_seed: Accuracy with each seed; a single value for deterministic baselines.
         dev_accuracy: Accuracy on the dev data with each seed.
@@ -78,7 +78,7 @@ class PosReport:
         unknown_tags: Number of test words whose tag is not in the training data, which count as
             errors.
         unseen: Number of test words that are not in the training data.
-        results: One per method.
+        results: The results of each method.
         difference: Layer 1 minus layer 2, if both were probed.
     """
 
@@ -154,7 +154,7 @@ def collect_words(treebank: Treebank) -> LabeledWords:
     return LabeledWords([s.words for s in sentences], forms, clusters, tags, labels, rows, unseen)
 
 
-# --------------------------------------------------------------------------------------- measuring
+# ------------------------------------------------------------------------------------- measurement
 
 
 def measure_pos(
@@ -179,7 +179,7 @@ def measure_pos(
         treebank: The data.
         tags: The kind of tags, "xpos" or "upos", for the report.
         layer: The layers to probe, as for `LayerChoice.parse_all`.
-        mix: With layer "mix", its weights.
+        mix: The weights of the layers, for layer "mix".
         static: Static vectors to compare with.
         state: Initial state of each sentence.
         seeds: The seeds; one probe is trained per layer and seed.
@@ -252,10 +252,10 @@ def measure_pos(
 
 
 def most_frequent_tag(words: LabeledWords) -> NDArray[np.int64]:
-    """Return for each test word its most frequent tag in the training data.
+    """Return the most frequent tag in the training data for each test word.
 
-    An unseen form is looked up in lower case; otherwise, the most frequent tag of all is used. Of
-    equally frequent tags, the first in alphabetical order is chosen.
+    An unseen form is looked up in lowercase. If that is also unseen, the most frequent tag overall
+    is used. Ties are resolved in alphabetical order.
     """
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     folded: dict[str, Counter[int]] = defaultdict(Counter)
@@ -266,5 +266,5 @@ def most_frequent_tag(words: LabeledWords) -> NDArray[np.int64]:
         folded[form.lower()][label] += 1
         total[label] += 1
     forms = (words.forms[row] for row in words.rows[2])
-    found = (counts.get(form) or folded.get(form.lower()) or total for form in forms)
-    return np.array([max(sorted(tags), key=tags.__getitem__) for tags in found])
+    counters = (counts.get(form) or folded.get(form.lower()) or total for form in forms)
+    return np.array([max(sorted(tags), key=tags.__getitem__) for tags in counters])

@@ -31,7 +31,7 @@ class Instance(NamedTuple):
     """A word to disambiguate: `words[first:last]` of a sentence.
 
     Attributes:
-        name: Its id.
+        name: The id of the instance.
         sentence: The index of its sentence.
         first: The index of its first word.
         last: The index of the word after its last one.
@@ -50,7 +50,7 @@ class Instance(NamedTuple):
 
 
 class EvaluationSet(NamedTuple):
-    """Sentences, and the words in them to disambiguate."""
+    """The sentences of a dataset, and the words to disambiguate."""
 
     name: str
     sentences: list[tuple[str, ...]]
@@ -75,7 +75,7 @@ def read_sets(path: str | Path) -> list[EvaluationSet]:
     """Read a directory of datasets, the directory of one dataset, or one `NAME.data.xml`.
 
     The datasets are returned in the order used in the literature. If there are several datasets but
-    no ALL, they are also concatenated to ALL.
+    no ALL, their concatenation is added as ALL.
 
     Raises:
         DataError: No dataset was found, or a file is invalid.
@@ -94,7 +94,7 @@ def read_sets(path: str | Path) -> list[EvaluationSet]:
 
 
 def concatenate(sets: Iterable[EvaluationSet]) -> EvaluationSet:
-    """Concatenate datasets to ALL; ids are prefixed with the name of their dataset."""
+    """Concatenate datasets into one named ALL; ids are prefixed with the name of their dataset."""
     combined = EvaluationSet(ALL, [], [])
     for dataset in sets:
         offset = len(combined.sentences)
@@ -135,7 +135,7 @@ def _read_set(data: Path) -> EvaluationSet:
     if different := gold.keys() ^ {instance.name for instance in dataset.instances}:
         raise DataError(
             f"'{min(different)}' is in only one of {gold_path} and {data}. Check that both files "
-            "are of the same dataset."
+            "belong to the same dataset."
         )
     if not dataset.instances:
         raise DataError(f"{data} contains no <instance>.")
@@ -147,8 +147,8 @@ def _attributes(element: ElementTree.Element, path: Path) -> tuple[str, Entry, s
     name, lemma, pos = (element.get(key, "") for key in ("id", "lemma", "pos"))
     if not (name and lemma) or pos not in _POS_TYPES:
         raise DataError(
-            f"{path}: found id '{name}', lemma '{lemma}', pos '{pos}' in an <instance>; expected "
-            f"all three, with one of {', '.join(_POS_TYPES)} as pos."
+            f"{path}: invalid <instance> with id '{name}', lemma '{lemma}' and pos '{pos}'. "
+            f"Expected an id, a lemma, and one of {', '.join(_POS_TYPES)} as pos."
         )
     return name, Entry(lemma.lower().replace(" ", "_"), _POS_TYPES[pos]), pos
 

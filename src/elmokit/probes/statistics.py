@@ -1,4 +1,4 @@
-"""Area under the curve, thresholds, bootstrap intervals and differences."""
+"""Area under the ROC curve, thresholds, bootstrap intervals and paired differences."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def clustered_interval(
     sizes: ArrayLike | None = None,
     seed: int = 0,
 ) -> Interval:
-    """Return a 95% bootstrap interval of an accuracy over clustered answers.
+    """Return a 95% bootstrap interval for the accuracy of clustered answers.
 
-    Answers in a cluster, such as those about one lemma, are correlated. Therefore clusters are
-    resampled, which gives a wider, more realistic interval.
+    Answers in a cluster, such as those for the same lemma, are correlated. Resampling clusters
+    instead of answers gives a wider, more realistic interval.
 
     Args:
         correct: Whether each answer is correct, or its score.
@@ -82,10 +82,11 @@ class Difference:
     """The difference between the scores of two methods on the same examples.
 
     Attributes:
-        first: The name of the first.
-        second: The name of the second.
-        value: The score of the first minus that of the second.
-        interval: Its 95% interval; the difference is significant if it does not contain 0.
+        first: Name of the first method.
+        second: Name of the second method.
+        value: Score of the first method minus score of the second.
+        interval: 95% confidence interval of the difference, which is significant if the interval
+            does not contain 0.
     """
 
     first: str
@@ -96,10 +97,10 @@ class Difference:
     def __str__(self) -> str:
         """Return the difference, and whether it is significant."""
         low, high = self.interval
-        remark = "" if low > 0 or high < 0 else "; not significant"
+        note = "" if low > 0 or high < 0 else "; not significant"
         return (
             f"{self.first} minus {self.second}: {self.value:+.4f} "
-            f"(95%: {low:+.4f} to {high:+.4f}{remark})"
+            f"(95%: {low:+.4f} to {high:+.4f}{note})"
         )
 
 
@@ -112,7 +113,7 @@ def difference(
     sizes: ArrayLike | None = None,
     seed: int = 0,
 ) -> Difference | None:
-    """Compare two methods, paired by example; return None if `correct` lacks one of them."""
+    """Compare two methods on the same examples. Return None if one of them is not in `correct`."""
     if first not in correct or second not in correct:
         return None
     gains = np.asarray(correct[first], np.float64) - np.asarray(correct[second], np.float64)

@@ -1,6 +1,6 @@
 """Vectors of words in sentences, from the layers of a model or from static vectors.
 
-Static vectors are returned in the form of layers, so that probes measure both with the same code.
+Static vectors are returned in the shape of layers, so that probes use the same code for both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def model_layers(
     state: Literal["reset", "warm"],
     progress: ProgressFn,
 ) -> SentenceLayers:
-    """Yield the layers of each sentence, and report the number of tokens done."""
+    """Yield the layers of each sentence, and report the number of processed tokens."""
     total, done = sum(map(len, sentences)), 0
     for vectors in model.stream(sentences, state):
         yield vectors.layers
@@ -39,7 +39,7 @@ def static_layers(static: StaticVectors, sentences: Iterable[Sequence[str]]) -> 
     """Yield two layers per sentence, (2, T, D): the vectors of the words, and their mean."""
     for words in sentences:
         vectors, _ = static.table(words)
-        # The sum is the mean up to its length, which does not affect cosines.
+        # The sum points in the same direction as the mean, so it has the same cosines.
         yield np.stack([vectors, np.broadcast_to(vectors.sum(axis=0), vectors.shape)])
 
 

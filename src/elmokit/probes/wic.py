@@ -3,7 +3,7 @@
 In each layer, the answer is "the same" if the cosine of the two vectors is above a threshold. The
 lemmas are split into two fixed halves (by a hash of the lemma, see `assign_half`). The threshold is
 chosen on one half and tested on the other, and vice versa, so that each pair is tested once, with a
-threshold that does not depend on its lemma. Nothing else is learned.
+threshold that does not depend on its lemma. No other parameters are learned.
 
 Baselines without context: static vectors and layer 0 can only distinguish word forms ("play" /
 "plays"). The mean of the static vectors of each sentence represents its topic.
@@ -83,8 +83,8 @@ class Separation:
     Attributes:
         n: Number of pairs.
         accuracy: Fraction of correct answers, with the threshold of the other half.
-        interval: Its 95% interval, by a bootstrap over lemmas.
-        auc: How often a pair with the same sense scores above one with different senses.
+        interval: 95% confidence interval, bootstrapped over lemmas.
+        auc: Probability that a pair with the same sense scores above a pair with different senses.
     """
 
     n: int
@@ -115,10 +115,10 @@ class WicReport:
     """The results of all scoring methods.
 
     Attributes:
-        results: One per method.
+        results: The results of each method.
         pairs: Number of pairs in the data.
         lemmas: Number of distinct lemmas.
-        left_out: Ids of the pairs without a token at the given offsets.
+        left_out: Ids of the pairs that were skipped, because no token is at the given offsets.
     """
 
     results: tuple[WicResult, ...]
@@ -175,7 +175,7 @@ def _read(path: Path, kind: type[M]) -> M:
     return parse_json(kind, text, str(path), _EXPECTED)
 
 
-# ---------------------------------------------------------------------------------------- measuring
+# -------------------------------------------------------------------------------------- measurement
 
 
 def measure_wic(
@@ -195,11 +195,11 @@ def measure_wic(
         model: The model.
         pairs: The data.
         layer: The layers to compare, as for `LayerChoice.parse_all`.
-        mix: With layer "mix", its weights.
+        mix: The weights of the layers, for layer "mix".
         static: Static vectors to compare with.
         state: Initial state of each sentence.
         seed: Random seed for the bootstrap.
-        progress: Callback for the number of tokens done.
+        progress: Callback for the number of processed tokens.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     used: list[WicPair] = []
@@ -215,7 +215,7 @@ def measure_wic(
             targets += (first, second)
     if not used:
         raise DataError(
-            "No pair has a token at its offsets. Offsets must count characters, not bytes."
+            "No pair has tokens at the given offsets. Expected offsets in characters, not bytes."
         )
     sentences = list(dict.fromkeys(target.tokens for target in targets))
     numbers = {tokens: number for number, tokens in enumerate(sentences)}

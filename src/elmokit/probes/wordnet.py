@@ -1,4 +1,4 @@
-"""WordNet's senses, and SemCor, a text annotated with them.
+"""WordNet's senses, and SemCor, a corpus annotated with them.
 
 A sense key has the form `lemma%type:file:id:head:id`; the type is 1 noun, 2 verb, 3 adjective, 4
 adverb, 5 adjective satellite, which is treated as an adjective.
@@ -12,9 +12,9 @@ SemCor is read from JSON lines:
 
 A token consists of its form, part of speech, lemma and sense key, or null. If the annotators could
 not decide, the key lists alternatives: "year%1:28:02::;1:28:01::" are two senses of "year". Such a
-word counts as a use of each of them. Names have the sense of their category ("Fulton County" is a
-location, location%1:03:00::) and count as uses of that sense. A multiword expression ("took place")
-is a span of several words, because a model reads words; its vector is their mean.
+word counts as a use of each alternative. Names have the sense of their category ("Fulton County"
+is a location, location%1:03:00::) and count as uses of that sense. A multiword expression ("took
+place") is a span of several words, because a model reads words; its vector is their mean.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class SenseSpan(NamedTuple):
 
 
 class SenseSentence(NamedTuple):
-    """A sentence and its words with senses."""
+    """A sentence, and its words that are annotated with senses."""
 
     words: tuple[str, ...]
     spans: tuple[SenseSpan, ...]
@@ -133,7 +133,7 @@ class _Item(BaseModel):
 
 
 def read_semcor(path: str | Path) -> list[SenseSentence]:
-    """Read sentences with senses.
+    """Read sentences annotated with senses.
 
     Args:
         path: A file with one JSON object per line; may be compressed (.gz, .xz, .bz2, .zst).
@@ -143,7 +143,7 @@ def read_semcor(path: str | Path) -> list[SenseSentence]:
     """
     sentences = [_sentence(line) for line in read_lines([path]) if line.text.strip()]
     if not any(sentence.spans for sentence in sentences):
-        raise DataError(f"{path} contains no words with a sense. {_EXPECTED}")
+        raise DataError(f"{path} contains no words annotated with a sense. {_EXPECTED}")
     return sentences
 
 

@@ -6,7 +6,8 @@
       best.safetensors         the weights of the best epoch so far
       run.json                 the progress and the settings of the run
 
-The random state is not stored: every step is seeded by the seed and the step. Checkpoints are
+The random state is not stored, because the random seed of each step is derived from the seed of the
+run and the step number. Checkpoints are
 written atomically, and older ones are removed only afterwards.
 """
 
@@ -43,10 +44,10 @@ class Position:
     """The progress of a run.
 
     Attributes:
-        rate: The learning rate.
-        step: Number of finished steps.
-        epoch: Number of finished epochs.
-        batch: Number of finished batches of the current epoch.
+        rate: The current learning rate.
+        step: Number of completed steps.
+        epoch: Number of completed epochs.
+        batch: Number of completed batches in the current epoch.
         loss: Sum of the losses of these batches.
         best: The best dev score so far.
         best_epoch: The epoch of the best score, counted from 1.
@@ -131,7 +132,7 @@ class Run:
             group["lr"] = rate
 
     def unsaved_seconds(self) -> float:
-        """Return the age of the last checkpoint."""
+        """Return the number of seconds since the last checkpoint."""
         return time.monotonic() - self._save_time
 
     def seconds(self) -> float:
@@ -140,7 +141,7 @@ class Run:
 
 
 def newest(run: Path) -> Path | None:
-    """Return the newest checkpoint of a run."""
+    """Return the newest checkpoint of a run, or None."""
     restore_directories(run / FOLDER)
     return max((run / FOLDER).glob("step-*"), default=None)
 

@@ -25,11 +25,11 @@ MAX_TOKENS = 512
 
 
 class Labeled(Example, Protocol):
-    """An example with one label, which is None if it is to be predicted."""
+    """An example with one label, which is None if it has to be predicted."""
 
     @property
     def label(self) -> str | None:
-        """The label, as in the file."""
+        """The label as written in the file."""
 
 
 L = TypeVar("L", bound=Labeled)
@@ -65,7 +65,7 @@ class Classifier(TaskModel[L]):
         """Return the scores of all labels, (B, K)."""
 
     def loss(self, batch: Batch[L]) -> Tensor:
-        """Return -log p(gold label), the mean over the examples."""
+        """Return -log p(gold label), averaged over the examples."""
         gold = [self._label_ids[str(example.label)] for example in batch.examples]
         return F.cross_entropy(self(batch), torch.tensor(gold, device=batch.device))
 
@@ -90,7 +90,7 @@ class Classification(Task[L]):
         return {"labels": labels}
 
     def score(self, examples: Sequence[L], predictions: Sequence[Any]) -> Scores:
-        """Return the accuracy in percent, its counts, and the scores of each label."""
+        """Return the accuracy in percent, the counts behind it, and the scores of each label."""
         gold = [{str(example.label)} for example in examples]
         overall, labels = set_scores(gold, [{guess.label} for guess in predictions], str)
         counts = {"right": overall["right"], "examples": len(gold)}
@@ -113,9 +113,11 @@ def treebank_tokens(leaves: Sequence[str], line: Line) -> tuple[str, ...]:
 
 
 def bounded(tokens: Sequence[str], line: Line) -> tuple[str, ...]:
-    """Reject an empty text, and truncate a long text with a warning."""
+    """Raise if a text is empty, and truncate a long text with a warning."""
     if not tokens:
-        raise line.error("empty text: expected at least one word. Add the text or remove the line.")
+        raise line.error(
+            "the text is empty: expected at least one word. Add a text or remove the line."
+        )
     if len(tokens) > MAX_TOKENS:
         warn(
             f"{line.path}, line {line.number}: truncated a text of {len(tokens):,} tokens to "

@@ -26,7 +26,7 @@ _NUMBER = r"-?(\d+\.?\d*|\.\d+)([eE]-?\d{1,2})?"
 
 
 class ElmoConfig(Settings):
-    """How ELMo is added to a task model.
+    """Settings for adding ELMo to a task model.
 
     Attributes:
         place: "input" for [x_k; ELMo_k], "output" for [h_k; ELMo_k] after the task's RNN, "both" or
@@ -40,7 +40,7 @@ class ElmoConfig(Settings):
         layer_norm: Normalize each h_{k,j} to mean 0 and variance 1 before mixing.
         dropout: Dropout on ELMo_k.
         state: Initial state of each sentence, "reset" or "warm".
-        storage: Data type of stored layers, "float16" or "float32".
+        storage: Data type of the layers in the layer cache, "float16" or "float32".
     """
 
     place: Literal["none", "input", "output", "both"] = "input"
@@ -67,8 +67,10 @@ class ElmoConfig(Settings):
         if not isinstance(values, dict) or "layers" not in values:
             return values
         layers = values["layers"]
-        own = {"layer": "top"} if layers == "top" else {"mix": "" if layers == "all" else layers}
-        return {name: value for name, value in values.items() if name != "layers"} | own
+        renamed = (
+            {"layer": "top"} if layers == "top" else {"mix": "" if layers == "all" else layers}
+        )
+        return {name: value for name, value in values.items() if name != "layers"} | renamed
 
     @model_validator(mode="after")
     def _check_mix(self) -> Self:
@@ -89,7 +91,7 @@ class StaticConfig(Settings):
     Attributes:
         source: `glove-6b-50d`, a text file in word2vec or GloVe format, or "none" for random
             initial vectors.
-        dim: Size of the vectors if there is no source.
+        dim: Size of the vectors if source is "none".
         trainable: Train the vectors of training words. Otherwise, all vectors are frozen.
         words: Number of most frequent words of the source to store for unseen text, in addition to
             the words of the data.
@@ -102,13 +104,13 @@ class StaticConfig(Settings):
 
 
 class TrainConfig(Settings):
-    """How a task model is trained.
+    """Settings for training a task model.
 
     Attributes:
         optimizer: adam, adamw, adadelta, adagrad or sgd.
         learning_rate: The learning rate.
         weight_decay: The weight decay.
-        clip: Maximum norm of the gradient; 0: no clipping.
+        clip: Maximum gradient norm; 0: no clipping.
         batch_size: Maximum number of examples per batch.
         batch_tokens: Maximum number of tokens per batch, including padding.
         epochs: Maximum number of passes over the training data.

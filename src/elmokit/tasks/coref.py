@@ -37,7 +37,7 @@ class Coref(Task[Document]):
     name = "coref"
     metric = "conll"
     # As in the paper: the model of Lee et al., ELMo at the input, lambda 0. The original uses
-    # 300-dimensional GloVe and decays the learning rate by 0.1 % every 100 steps.
+    # 300-dimensional GloVe and decays the learning rate by 0.1% every 100 steps.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             CorefConfig(),
@@ -45,8 +45,9 @@ class Coref(Task[Document]):
             StaticConfig(trainable=False),
             TrainConfig(batch_size=1, epochs=150, patience=20),
         ),
-        # For quick experiments: smaller, and stops earlier. The rate is never halved: the score
-        # stays at 0 until the model has learned that most spans have no antecedent.
+        # For quick experiments: a smaller model that stops earlier. The learning rate is never
+        # halved, because the score stays at 0 until the model has learned that most spans have no
+        # antecedent.
         "quick": TaskConfig(
             CorefConfig(char_widths="3", hidden=100, scorer=100, antecedents=100, sentences=15),
             ElmoConfig(penalty=0.0),
@@ -65,9 +66,11 @@ class Coref(Task[Document]):
         """Read a file in columns, or all *.conll (otherwise *gold_conll) files of a directory."""
         issues = DataIssues()
         everything = list(read_columns(read_lines(_files(path)), issues, labeled=True))
-        documents = [d for d in everything if d.tokens and not d.is_blank]
+        documents = [d for d in everything if d.tokens and not d.is_redacted]
         issues["empty documents, skipped"] = sum(not d.tokens for d in everything)
-        issues["documents with redacted text (____), skipped"] = sum(d.is_blank for d in everything)
+        issues["documents with redacted text (____), skipped"] = sum(
+            d.is_redacted for d in everything
+        )
         crossing = "mentions that cross a sentence boundary, which the model cannot predict"
         issues[crossing] = sum(d.n_crossing for d in documents)
         if problems := [f"{count:,} {issue}" for issue, count in issues.items() if count]:

@@ -159,7 +159,7 @@ class CorefModel(TaskModel[Document]):
         )
 
     def loss(self, batch: Batch[Document]) -> Tensor:
-        """Return -log p(a gold antecedent), summed over the kept spans, the mean over documents."""
+        """Return -log p(a gold antecedent), summed over kept spans, averaged over documents."""
         losses = []
         for row, document in enumerate(batch.examples):
             excerpt = self.excerpt(document)

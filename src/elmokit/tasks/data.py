@@ -21,7 +21,7 @@ from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
 from elmokit.tasks.task import LabelInfo, Task
 from elmokit.tasks.words import WordTable, load_table
 
-# In a longer text, an empty line is usually missing.
+# A longer text usually means that a sentence boundary is missing in the file.
 _LONG_TEXT = 1000
 
 
@@ -66,7 +66,7 @@ def load_data(
         config: The settings.
         train: The training file.
         dev: The file for early stopping.
-        test: The file to evaluate the best model on.
+        test: The file to evaluate the final model on.
         elmo: The biLM, or a function that loads it. None: train without ELMo.
         model: The name or path that `elmo` was loaded from.
         cache: The layer cache. Default: in the user's cache directory.
@@ -75,12 +75,12 @@ def load_data(
     """
     device = torch.device(device)
     cache = LayerCache(log=log) if cache is None else cache
-    table = load_table(config.static)  # first, because an extra may be missing
+    table = load_table(config.static)  # first, because it fails if an optional package is missing
     bilm = None
     if elmo is not None:
         elmo = elmo if isinstance(elmo, ElmoModel) else elmo()
         bilm = BilmInfo.of(elmo, model, config.elmo.state)
-        ElmoMixes(config.elmo, bilm)  # rejects a mix with a wrong number of layers
+        ElmoMixes(config.elmo, bilm)  # raises if a fixed mix has the wrong number of layers
     examples: dict[str, list[E]] = {}
     for part, path in (("train", train), ("dev", dev), ("test", test)):
         if path is not None:
@@ -96,7 +96,7 @@ def load_data(
     label_info = task.learn(examples["train"])
     for part in examples.keys() - {"train"}:
         examples[part] = scored_examples(task, examples[part], config, label_info)
-    texts = {part: collect_texts(own) for part, own in examples.items()}
+    texts = {part: collect_texts(items) for part, items in examples.items()}
     others = [*texts["dev"], *texts.get("test", [])]
     words = WordTable.build(config.static, table, texts["train"], others)
     options = {"state": config.elmo.state, "storage": config.elmo.storage}
@@ -108,7 +108,7 @@ def load_data(
 
 
 def read_examples(task: Task[E], path: str) -> list[E]:
-    """Read a file of labeled examples; reject an empty one, and warn about very long texts."""
+    """Read a file of labeled examples. Raise if it is empty, and warn about very long texts."""
     examples = task.read(path)
     if not examples:
         raise DataError(f"{path} contains no examples.")

@@ -10,8 +10,8 @@
 
 The last column opens and closes mentions by the number of their cluster. Mentions can be nested.
 Files with three columns (number, token, mentions), two (token, mentions) or one (token) are also
-accepted. Files of three columns without empty lines, such as OntoGUM, are split into sentences by
-the rules for raw text. Comments such as "# name = value" are skipped.
+accepted. Files with three columns but without empty lines, such as OntoGUM, are split into
+sentences by the rules for raw text. Comments such as "# name = value" are skipped.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Document:
         return np.array([numbers.setdefault(s, len(numbers)) for s in speakers], dtype=np.int64)
 
     @property
-    def is_blank(self) -> bool:
+    def is_redacted(self) -> bool:
         """Whether the text is redacted (tokens such as ____), as in the Reddit part of GUM."""
         return bool(self.tokens) and not any(token.strip("_") for token in self.tokens)
 
@@ -229,7 +229,7 @@ def _layout(fields: Sequence[str]) -> Layout | None:
 
 @dataclass
 class _Builder:
-    """A document that is being read."""
+    """Collects the tokens and mentions of a document."""
 
     path: str
     name: str
@@ -258,7 +258,7 @@ class _Builder:
         self.speakers.append("" if speaker in _EMPTY else speaker)
 
     def _add_mentions(self, line: Line, cell: str) -> None:
-        """Begin and end mentions at the next token."""
+        """Open and close mentions at the next token."""
         if cell in _EMPTY:
             return
         if not _PIECES.fullmatch(cell):
@@ -274,7 +274,7 @@ class _Builder:
                 self.clusters[closing].append(Mention(start, here + 1))
 
     def document(self, issues: DataIssues) -> Document:
-        """Return the document."""
+        """Check and return the finished document."""
         for cluster, mentions in self.opened.items():
             for _, line in mentions:
                 raise line.error(

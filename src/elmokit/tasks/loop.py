@@ -1,7 +1,7 @@
-"""Training a task model: the loop, in one function that can be read from top to bottom.
+"""The training loop of task models.
 
-Every step seeds its random numbers by (seed, step), so a run that is resumed, or that alternates
-with others in one process, gives the same result as an uninterrupted run.
+The random numbers of each step are seeded with (seed, step). A run that is resumed, or that
+alternates with other runs in one process, therefore gives the same result as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class TaskResult(Settings):
     """The results of a run.
 
     Attributes:
-        epochs: Number of finished epochs.
-        steps: Number of finished steps.
+        epochs: Number of completed epochs.
+        steps: Number of completed steps.
         best_epoch: The epoch whose weights were saved, counted from 1.
         dev: Its scores on the dev set.
         test: Its scores on the test set, if there is one.
@@ -91,7 +91,7 @@ def train(
         resume: Continue from the checkpoint. A finished run is not changed.
         device: Device to compute on.
         log: Callback for messages.
-        progress: Callback for the number of finished batches of an epoch.
+        progress: Callback for the number of completed batches in an epoch.
     """
     out, device, settings = Path(out), torch.device(device), config.train
     devices = [device] if device.type == "cuda" else []
@@ -162,7 +162,7 @@ def evaluate(
     write_to: Path | None = None,
 ) -> Scores:
     """Score a model on a dataset, and optionally write its predictions."""
-    predictions = saved.predictions(model, dataset, config)
+    predictions = saved.predict(model, dataset, config)
     if write_to is not None:
         with replace_file(write_to) as path, path.open("w", encoding="utf-8") as file:
             for example, prediction in zip(dataset.examples, predictions, strict=True):
@@ -170,13 +170,13 @@ def evaluate(
     return task.score(dataset.examples, predictions)
 
 
-# ------------------------------------------------------------------------------------------ parts
+# ---------------------------------------------------------------------------------------- helpers
 
 
 def _train_epoch(
     run: Run, data: Dataset[E], stopped: threading.Event, progress: ProgressFn
 ) -> bool:
-    """Continue the current epoch; return whether it is finished."""
+    """Train until the end of the epoch or a signal; return whether the epoch is complete."""
     position, settings = run.position, run.settings
     seed = (settings.seed, position.epoch)
     batches = plan(data.sizes, settings.batch_size, settings.batch_tokens, seed=seed)

@@ -88,7 +88,7 @@ class Sentence:
         tokens: The tokens.
         frames: The predicates with their arguments. None: to be predicted.
         predicates: The positions of the predicates. None: to be predicted.
-        offsets: The (start, end) of each token in its line, if it was raw text.
+        offsets: The (start, end) of each token in its line; None for tokenized input.
     """
 
     tokens: tuple[str, ...]

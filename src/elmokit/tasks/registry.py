@@ -65,7 +65,7 @@ def load_task(name: str) -> Task[Any]:
 
 def _import_file(path: Path) -> Any:
     if not path.is_file():
-        raise ConfigError(f"File not found: {path}.")
+        raise ConfigError(f"The task file {path} does not exist.")
     spec = importlib.util.spec_from_file_location(f"elmokit_task_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

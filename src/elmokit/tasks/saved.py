@@ -8,7 +8,7 @@
     metrics.jsonl           one line per epoch
     test.jsonl              the predictions for the test set, if there is one
 
-config.json is written last, so the directory is complete if it exists.
+config.json is written last: if it exists, the directory is complete.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ class SavedTask(Generic[E]):
         if self.elmo is not None:
             options = {"state": self.config.elmo.state, "storage": self.config.elmo.storage}
             layers = LiveLayers(self.elmo, collect_texts(examples), self.device, **options)
-        return predictions(self.model, Dataset(examples, layers, self.device), self.config)
+        return predict(self.model, Dataset(examples, layers, self.device), self.config)
 
 
 @torch.no_grad()
-def predictions(model: TaskModel[E], data: Dataset[E], config: TaskConfig) -> list[Any]:
+def predict(model: TaskModel[E], data: Dataset[E], config: TaskConfig) -> list[Any]:
     """Return a prediction for each example, in the order of the examples."""
     model.eval()
     results: list[Any] = [None] * len(data)
@@ -163,7 +163,7 @@ def check_folder(
         )
     run = read_config(out) if is_finished else checkpoint.read_run(path)
     if run["task"] != task.name:
-        raise ConfigError(f"The run in {out} is of the task '{run['task']}', not '{task.name}'.")
+        raise ConfigError(f"The run in {out} trains the task '{run['task']}', not '{task.name}'.")
     previous = TaskConfig.from_dict(run["config"], type(config.model))
     ignored = _MAY_CHANGE_ALWAYS if is_finished else _MAY_CHANGE
     if changed := differences(config, previous, ignore=ignored):
@@ -198,7 +198,7 @@ def load_saved(
         model_config = type(next(iter(task.presets.values())).model)
         config = TaskConfig.from_dict(values["config"], model_config)
         bilm = None if values["elmo"] is None else BilmInfo.from_dict(values["elmo"])
-        with blank():  # a file may claim any size, so compare it with the weights first
+        with blank():  # allocates nothing until the sizes in the file match the weights
             claimed = task.model(config, label_info, words, bilm)
         weights = read_weights(path / WEIGHTS, claimed)
         network = task.model(config, label_info, words, bilm)

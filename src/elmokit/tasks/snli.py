@@ -84,19 +84,21 @@ class Pair:
 _SKIPPED = Pair((), (), UNDECIDED)
 
 
-def read_pairs(lines: Iterable[Line], *, labeled: bool, form: str | None = None) -> Iterator[Pair]:
-    """Read pairs; pairs without agreement have no sentences.
+def read_pairs(
+    lines: Iterable[Line], *, labeled: bool, input_format: str | None = None
+) -> Iterator[Pair]:
+    """Read pairs. Pairs on which the annotators did not agree are returned without sentences.
 
     Args:
         lines: The lines to read.
         labeled: Whether to read labels.
-        form: "text" (columns) or "jsonl". None: detect it for each line.
+        input_format: "text" (columns) or "jsonl". None: detect it for each line.
     """
     header: Sequence[str] | None = None
     for line in lines:
-        if not line.text.strip() and (form == "jsonl" or "\t" not in line.text):
+        if not line.text.strip() and (input_format == "jsonl" or "\t" not in line.text):
             continue
-        if form == "jsonl" or (form is None and line.text.lstrip().startswith("{")):
+        if input_format == "jsonl" or (input_format is None and line.text.lstrip().startswith("{")):
             values = read_object(RootModel[dict[str, Any]], line, _EXPECTED).root
             yield _pair(line, values, labeled=labeled)
             continue
@@ -113,7 +115,7 @@ def read_pairs(lines: Iterable[Line], *, labeled: bool, form: str | None = None)
 
 
 def _column_names(fields: Sequence[str]) -> Sequence[str]:
-    """Return the columns of a line without a header; the label is first or last."""
+    """Return the columns of a line without a header: the label comes first or last."""
     sentences, label = ["sentence1", "sentence2"], ["gold_label"]
     if len(fields) != 3:
         return sentences
@@ -206,14 +208,14 @@ class Snli(Classification[Pair]):
     """Entailment, contradiction, or neither."""
 
     name = "snli"
-    # Paper: ELMo at input and output, lambda 0.001, Adam at 0.0004, halved when dev stalls.
+    # Paper: ELMo at input and output, lambda 0.001, Adam at 0.0004, halved without improvement.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             SnliConfig(),
             ElmoConfig(place="both", dropout=0.0),  # the dropout on the input of LSTMs is enough
             train=TrainConfig(learning_rate=4e-4, clip=10.0, epochs=75, patience=5, halve_after=1),
         ),
-        # For quick experiments: smaller, and stops earlier.
+        # For quick experiments: a smaller model that stops earlier.
         "quick": TaskConfig(
             SnliConfig(hidden=100),
             ElmoConfig(place="both", dropout=0.0),
@@ -221,13 +223,13 @@ class Snli(Classification[Pair]):
         ),
     }
     inputs: ClassVar[Mapping[str, Reader[Pair]]] = {
-        "text": partial(read_pairs, labeled=False, form="text"),
-        "jsonl": partial(read_pairs, labeled=False, form="jsonl"),
+        "text": partial(read_pairs, labeled=False, input_format="text"),
+        "jsonl": partial(read_pairs, labeled=False, input_format="jsonl"),
     }
     network = Esim
 
     def read(self, path: str) -> list[Pair]:
-        """Read a file of labeled pairs; skip pairs without agreement, with a warning."""
+        """Read a file of labeled pairs; skip pairs without a gold label, with a warning."""
         pairs = list(read_pairs(read_lines([path]), labeled=True))
         labeled = [pair for pair in pairs if pair.label != UNDECIDED]
         if skipped := len(pairs) - len(labeled):

@@ -16,7 +16,7 @@ and self-attention, whose scores are a trilinear similarity, sim:
     e   = biGRU([r; s]),   p(end)   = softmax(W e)
 
 The biLM reads a passage as one text and not sentence by sentence, as in the authors' experiments
-(their code advises against splitting it).
+(their code advises against splitting passages).
 
 Data: SQuAD v1.1, see `squad_data.py`.
 """
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
 
 
 class SquadConfig(Settings):
-    """The architecture and its training data.
+    """The architecture, and limits on answers and passages.
 
     Attributes:
         char_dim: Size of the character embeddings.
@@ -144,7 +144,7 @@ def best_spans(start: Tensor, end: Tensor, max_length: int) -> tuple[Tensor, Ten
 
 
 class SquadModel(TaskModel[Question]):
-    """Bidirectional attention, self-attention, and pointers to start and end of the answer."""
+    """Bidirectional attention, self-attention, and pointers to the start and end of the answer."""
 
     def __init__(
         self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
@@ -188,7 +188,7 @@ class SquadModel(TaskModel[Question]):
         return self.elmo.at_output(h, layers)  # [h_k; ELMo_k]
 
     def loss(self, batch: Batch[Question]) -> Tensor:
-        """Return -log p(start) - log p(end) of the gold answers, the mean over the questions.
+        """Return -log p(start) - log p(end) of the gold answers, averaged over the questions.
 
         With several gold answers, p is the sum of their probabilities.
         """
@@ -237,7 +237,7 @@ class Squad(Task[Question]):
                 patience=5,
             ),
         ),
-        # For quick experiments: smaller, and stops earlier.
+        # For quick experiments: a smaller model that stops earlier.
         "quick": TaskConfig(
             SquadConfig(char_filters=50, hidden=64),
             ElmoConfig(place="both"),

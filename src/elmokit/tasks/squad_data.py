@@ -53,7 +53,7 @@ class Passage:
     """A text, and its tokens with their positions in it."""
 
     text: str
-    tokens: tuple[str, ...] = field(repr=False)  # they follow from the text
+    tokens: tuple[str, ...] = field(repr=False)  # derived from the text
     starts: tuple[int, ...] = field(repr=False)
     ends: tuple[int, ...] = field(repr=False)
 
@@ -207,17 +207,17 @@ def read_tabbed(lines: Iterable[Line]) -> Iterator[Question]:
 def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
     problems: _Problems = defaultdict(list)
     decoder = json.JSONDecoder()
-    text, place = text.strip(), 0
-    while place < len(text):
+    text, position = text.strip(), 0
+    while position < len(text):
         try:
-            values, end = decoder.raw_decode(text, place)
+            values, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}: invalid JSON ({error}). {_EXPECTED}") from error
         if isinstance(values, dict) and "data" not in values:
-            single = parse_json(_Single, text[place:end], path, _EXPECTED)
+            single = parse_json(_Single, text[position:end], path, _EXPECTED)
             paragraphs = [_Paragraph(context=single.context, qas=[single])]
         else:
-            squad = parse_json(_Squad, text[place:end], path, _EXPECTED)
+            squad = parse_json(_Squad, text[position:end], path, _EXPECTED)
             paragraphs = [part for article in squad.data for part in article.paragraphs]
         for paragraph in paragraphs:
             passage = Passage.of(paragraph.context)
@@ -229,7 +229,7 @@ def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
                 else:
                     answers = item.answers if labeled and item.answers else []
                     yield _question(item, passage, answers, problems)
-        place = end + len(text[end:]) - len(text[end:].lstrip())
+        position = end + len(text[end:]) - len(text[end:].lstrip())
     for problem, names in problems.items():
         some = ", ".join(names[:_SHOWN_IDS]) + (" and more" if len(names) > _SHOWN_IDS else "")
         warn(f"{path}: {len(names):,} {problem}: {some}.")
@@ -245,8 +245,8 @@ def _question(
     for answer in answers:
         start, end = answer.answer_start, answer.answer_start + len(answer.text)
         first, last = passage.cover(start, end)
-        is_there = start >= 0 and passage.text[start:end] == answer.text
-        if not is_there or not answer.text.strip() or first > last:
+        is_at_start = start >= 0 and passage.text[start:end] == answer.text
+        if not is_at_start or not answer.text.strip() or first > last:
             problems[_MISPLACED].append(_name(item))
         elif last < MAX_TOKENS:
             if passage.text[passage.starts[first] : passage.ends[last]] != answer.text.strip():

@@ -112,7 +112,7 @@ class SrlModel(TaskModel[Sentence]):
         return emissions, self._score_predicates(x.detach(), tokens.mask), tokens
 
     def loss(self, batch: Batch[Sentence]) -> Tensor:
-        """Return -log p(gold tags), the mean over the examples, plus the loss of the predicates."""
+        """Return -log p(gold tags), averaged over the examples, plus the predicate loss."""
         emissions, predicate_scores, tokens = self(batch)
         tags = torch.full(tokens.mask.shape, _IGNORED)
         is_predicate = torch.zeros(tokens.mask.shape)
@@ -205,7 +205,7 @@ class Srl(Task[Sentence]):
                 patience=200,
             ),
         ),
-        # For quick experiments: smaller, and stops earlier.
+        # For quick experiments: a smaller model that stops earlier.
         "quick": TaskConfig(
             SrlConfig(hidden=150, layers=4),
             ElmoConfig(dropout=0.1),

@@ -41,7 +41,7 @@ LABELS = ("0", "1", "2", "3", "4")
 #: The labels of the two-class task; neutral examples are excluded.
 BINARY_LABELS = {"0": "negative", "1": "negative", "3": "positive", "4": "positive"}
 
-_TOKEN = re.compile(r"\([ \t]*[^() \t]*|\)|[^() \t]+")  # other spaces may be part of a word
+_TOKEN = re.compile(r"\([ \t]*[^() \t]*|\)|[^() \t]+")  # other whitespace may be part of a word
 _PREVIOUS = {"(": ("", "(", ")"), "word": ("(",), ")": ("word", ")")}  # allowed before a token
 _TREE = "Expected one tree per line, such as (3 (2 It) (4 (2 's) (4 lovely)))."
 
@@ -55,8 +55,8 @@ class Review:
 
     Attributes:
         tokens: Its tokens.
-        label: Its label.
-        phrases: (start, end, label) of the phrases in it, without the sentence itself.
+        label: Its label; None if unknown.
+        phrases: (start, end, label) of each phrase in it, except the sentence itself.
     """
 
     tokens: tuple[str, ...]
@@ -73,7 +73,7 @@ def read_tree(line: Line) -> Review:
     """Read a tree in bracket notation."""
     leaves: list[str] = []
     phrases: list[tuple[int, int, str]] = []
-    nodes: list[tuple[str, int]] = []  # label and first word, from the root to the current node
+    nodes: list[tuple[str, int]] = []  # label and first word of the open nodes, outermost first
     previous = ""
     for token in _TOKEN.findall(line.text):
         kind = token[0] if token[0] in "()" else "word"
@@ -93,7 +93,7 @@ def read_tree(line: Line) -> Review:
         raise line.error(f"{len(nodes)} unclosed brackets. {_TREE}")
     tokens = treebank_tokens(leaves, line)
     inner = tuple(phrase for phrase in phrases[:-1] if phrase[1] <= len(tokens))
-    return Review(tokens, phrases[-1][2], inner)  # the root is closed last
+    return Review(tokens, phrases[-1][2], inner)  # the root closes last
 
 
 def expand_phrases(reviews: Iterable[Review]) -> Iterator[Review]:

@@ -1,8 +1,8 @@
 """Base class of tasks. A custom task is a single file that defines a subclass of `Task`.
 
 A task reads its data, collects labels, creates a model and computes scores. The framework computes
-ELMo's layers once, creates batches, trains, stops early, saves, resumes, evaluates and predicts.
-See `elmokit/tasks/ner.py` for an example.
+ELMo's layers once, creates batches, trains with early stopping, saves and resumes runs, evaluates
+and predicts. See `elmokit/tasks/ner.py` for an example.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class TaskModel(nn.Module, ABC, Generic[E]):
 
 
 class Task(ABC, Generic[E]):
-    """A task. It has no state.
+    """A task: reads data, creates the network and scores predictions. Tasks are stateless.
 
     Attributes:
         name: Name of the task.
-        metric: The dev score that selects the best epoch; larger is better.
-        presets: Complete settings by name; the first is the default.
-        inputs: Reader of unlabeled examples for each input format; the first is the default.
+        metric: The dev score that selects the best epoch. Higher is better.
+        presets: Complete settings by name. The first preset is the default.
+        inputs: Reader of unlabeled examples for each input format; the first format is the default.
         network: The class of the network, which gets the arguments of `model`.
     """
 
@@ -71,9 +71,9 @@ class Task(ABC, Generic[E]):
             DataError: The file is invalid; the message names the file and line.
         """
 
-    def parse(self, lines: Iterable[Line], form: str) -> Iterator[E]:
+    def parse(self, lines: Iterable[Line], input_format: str) -> Iterator[E]:
         """Read unlabeled examples in one of the formats of `inputs`."""
-        return self.inputs[form](lines)
+        return self.inputs[input_format](lines)
 
     def training(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
         """Convert the training data to training examples, such as the phrases of sentences."""
@@ -91,14 +91,14 @@ class Task(ABC, Generic[E]):
         Args:
             config: The settings.
             label_info: Result of `learn`.
-            words: The words that the task model has vectors for.
+            words: The vocabulary and its word vectors.
             elmo: The biLM. None: train without ELMo.
         """
         return type(self).network(config, label_info, words, elmo)
 
     @abstractmethod
     def score(self, examples: Sequence[E], predictions: Sequence[Any]) -> Scores:
-        """Score predictions like the official script."""
+        """Compute the scores of predictions, as the official script of the task does."""
 
     @abstractmethod
     def format_prediction(self, example: E, prediction: Any, *, as_json: bool) -> str:
@@ -109,5 +109,5 @@ class Task(ABC, Generic[E]):
         return list(examples)
 
     def count_labels(self, examples: Sequence[E]) -> Counter[str]:
-        """Count the labels, to warn about those that `learn` has not collected."""
+        """Count the labels, to warn about labels that `learn` has not collected."""
         return Counter()

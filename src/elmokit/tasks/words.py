@@ -1,4 +1,4 @@
-"""x_k of a task model: the vocabulary with its word vectors, and a character CNN.
+"""The token vectors x_k of a task model: word vectors and a character CNN.
 
 The vocabulary contains the words of the training data, and others from a table. A word is looked
 up as written, then lowercased. Unknown words use row 0.
@@ -79,7 +79,7 @@ class WordTable:
         training: Iterable[Sequence[str]],
         others: Iterable[Sequence[str]] = (),
     ) -> WordTable:
-        """Collect the words of the data with their vectors.
+        """Collect the words of the data and their vectors.
 
         Args:
             config: Number of words to keep, and the size of vectors without a table.
@@ -88,7 +88,7 @@ class WordTable:
             others: Other texts, such as those of the dev set. Only their words with vectors in
                 the table are added.
         """
-        rows: dict[str, int | None] = {}  # of each word in the table
+        rows: dict[str, int | None] = {}  # each word and its row in the table, if it has one
         missing: Counter[str] = Counter()  # lowercased words that are not in the table
         for token, count in Counter(token for text in training for token in text).items():
             if table is None or (row := table.row(token)) is None:
@@ -130,7 +130,7 @@ class WordTable:
 
     @classmethod
     def load(cls, folder: Path) -> WordTable:
-        """Read what `save` wrote."""
+        """Load the words and vectors that `save` wrote."""
         restore_directory(folder)
         tensors = read_tensors(folder / VECTORS, read_shapes(folder / VECTORS))
         try:

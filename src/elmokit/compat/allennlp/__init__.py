@@ -1,31 +1,33 @@
-"""AllenNLP's ELMo classes, computed by elmokit's modules: to migrate, change the import.
+"""Drop-in replacements for AllenNLP's ELMo classes. To migrate, change the import.
 
     from elmokit.compat.allennlp import Elmo, ElmoEmbedder, batch_to_ids
 
-Names, signatures, shapes, `state_dict` keys and values, and the state carried from call to call are
-those of AllenNLP 2.10.1 (`ElmoEmbedder`: of 0.9.0, the last version that had it). Options and
+Names, signatures, shapes, `state_dict` keys and values, and the state carried between calls match
+AllenNLP 2.10.1 (`ElmoEmbedder`: 0.9.0, the last version that included it). Options and
 weights can be paths, URLs, or anything else that `elmokit.load` accepts (then the weights are
-None). `Elmo(..., stateful=False)` starts every call from the zero state, as does setting
-`elmo._elmo_lstm._elmo_lstm.stateful = False`, which AllenNLP also supports.
+None). `Elmo(..., stateful=False)` starts every call from the zero state. Setting
+`elmo._elmo_lstm._elmo_lstm.stateful = False`, which AllenNLP also supports, has the same effect.
 
-Differences, all in places where AllenNLP crashed or was silently wrong:
+Differences, all in cases where AllenNLP crashes or returns wrong results without an error:
 
-- Errors are `elmokit.ElmoError`s that say how to fix the problem, also where AllenNLP raised
+- All errors are subclasses of `elmokit.ElmoError` and say how to fix the problem. AllenNLP raises
   ValueError, IndexError, AssertionError or FileNotFoundError.
-- Padding before the last token (left padding, or a gap) is an error; AllenNLP returned wrong
-  vectors. So is a real word at index 0 of `vocab_to_cache`, if it occurs in `word_inputs`.
+- Padding before the last token (left padding, or a gap) is an error, because AllenNLP returns wrong
+  vectors for it. A real word at index 0 of `vocab_to_cache` is also an error if it occurs in
+  `word_inputs`.
 - Batches without sentences or with only empty sentences work (also `batch_to_ids([])` and
   `batch_to_ids([[]])`), as do 4-D input with sentence boundaries, non-contiguous views, and short
   integers.
 - A larger batch after `stateful=False`, a smaller one after `inference_mode`, and `.double()` or
   `.to(device)` between two calls work. The tensors in `_states` are never changed in place, so a
   reference to them stays valid. `reset_states(mask)` without a state does nothing.
-- Models without skip connections, clips or projections are read.
-- `vocab_to_cache` with `requires_grad=True` can be trained for more than one step and copied.
+- Models without skip connections, clipping or projections are supported.
+- Models with `vocab_to_cache` and `requires_grad=True` can be trained for more than one step, and
+  copied.
 - For an empty sentence, `ElmoEmbedder` returns the shape of the model in float32, not (3, 0, 1024)
   in float64; `embed_file` writes the file atomically; `batch_size=0` is an error.
 - The names of parameters (`named_parameters()`) below `_token_embedder` and the inner `_elmo_lstm`
-  are elmokit's. The `state_dict` is converted to AllenNLP's names and layout.
+  are those of elmokit. The `state_dict` is converted to AllenNLP's names and layout.
 - `from_params`, indexers and the `allennlp elmo` command are not supported.
 """
 

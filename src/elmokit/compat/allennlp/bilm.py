@@ -1,4 +1,4 @@
-"""AllenNLP's `_ElmoBiLm` and its parts: character ids, or ids of cached words, to all layers."""
+"""AllenNLP's `_ElmoBiLm` and its submodules: all layers from character ids or cached words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from elmokit.sources.resolve import load_parts
 _log = logging.getLogger(__name__)
 
 # Batch size of the character encoder when a vocabulary is cached.
-_WORDS_AT_ONCE = 512
+_CACHE_BATCH_SIZE = 512
 
 
 class _ElmoCharacterEncoder(layout.AllenNlpModule):
@@ -57,18 +57,18 @@ class _ElmoCharacterEncoder(layout.AllenNlpModule):
         Returns:
             `mask` (B, T + 2) and `token_embedding` (B, T + 2, D).
         """
-        ids = self._checked(inputs)
-        mask = checked_mask((ids > 0).any(dim=-1), "create ids with batch_to_ids(sentences)")
+        ids = self._check_ids(inputs)
+        mask = check_mask((ids > 0).any(dim=-1), "create ids with batch_to_ids(sentences)")
         begin, end = ids.new_tensor(char_ids_table([BEGIN_SENTENCE, END_SENTENCE], ids.shape[2]))
         ids = add_boundaries(ids, mask.sum(dim=1), begin, end)  # (B, T + 2, C)
         mask = functional.pad(mask, (2, 0), value=True)
         # All padding positions have the same ids, so they share one vector: the last one here.
         x = self.encoder(torch.cat([ids[mask], ids.new_zeros(1, ids.shape[2])]))
-        place = torch.full(mask.shape, len(x) - 1, device=ids.device)
-        place[mask] = torch.arange(len(x) - 1, device=ids.device)
-        return {"mask": mask, "token_embedding": x[place]}
+        indices = torch.full(mask.shape, len(x) - 1, device=ids.device)
+        indices[mask] = torch.arange(len(x) - 1, device=ids.device)
+        return {"mask": mask, "token_embedding": x[indices]}
 
-    def _checked(self, ids: Tensor) -> Tensor:
+    def _check_ids(self, ids: Tensor) -> Tensor:
         size = self.encoder.config.max_characters_per_token
         if ids.dim() != 3 or ids.shape[-1] != size or ids.is_floating_point():
             raise DataError(
@@ -84,7 +84,7 @@ class _ElmoCharacterEncoder(layout.AllenNlpModule):
         return ids.long()
 
     def parameter_layout(self) -> layout.ParameterLayout:
-        """See `AllenNlpModule`."""
+        """Return the layout of all parameters; see `AllenNlpModule`."""
         config = self.encoder.config
         yield "_char_embedding_weights", ("encoder.char_embed",), layout.CHARACTERS
         for i in range(len(config.filters)):
@@ -136,9 +136,9 @@ class ElmoLstm(layout.AllenNlpModule):
         lengths = mask.sum(dim=1)
         packing = Packing.of(lengths.cpu().numpy())
         layers, state = self.bilm.contextualize(
-            packing.pack(inputs), packing, self._start(len(lengths), inputs)
+            packing.pack(inputs), packing, self._initial_state(len(lengths), inputs)
         )
-        self._keep(state)
+        self._store_state(state)
         outputs = packing.unpack(layers[1:])
         return functional.pad(outputs, (0, 0, 0, mask.shape[1] - outputs.shape[2]))
 
@@ -160,7 +160,7 @@ class ElmoLstm(layout.AllenNlpModule):
         reset = mask.bool().view(1, -1, 1).to(hidden.device)
         self._states = (hidden.masked_fill(reset, 0), memory.masked_fill(reset, 0))
 
-    def _start(self, rows: int, like: Tensor) -> LstmState | None:
+    def _initial_state(self, rows: int, like: Tensor) -> LstmState | None:
         if not self.stateful or self._states is None:
             return None
         # `pad` crops states of more rows. It always copies, which is necessary because tensors of
@@ -171,11 +171,11 @@ class ElmoLstm(layout.AllenNlpModule):
         )
         return LstmState(cell=_directions(memory), hidden=_directions(hidden))
 
-    def _keep(self, state: LstmState) -> None:
+    def _store_state(self, state: LstmState) -> None:
         hidden, cell = (
             torch.cat(part.detach().unbind(), -1) for part in (state.hidden, state.cell)
         )
-        if self._states is not None:  # rows that this batch does not have keep their states
+        if self._states is not None:  # rows beyond the size of this batch keep their states
             rows = hidden.shape[1]
             hidden, cell = (
                 torch.cat([new, old.to(new)[:, rows:]], dim=1)
@@ -184,7 +184,7 @@ class ElmoLstm(layout.AllenNlpModule):
         self._states = (hidden, cell)
 
     def parameter_layout(self) -> layout.ParameterLayout:
-        """See `AllenNlpModule`."""
+        """Return the layout of all parameters; see `AllenNlpModule`."""
         for i, direction in product(range(self.num_layers), ("forward", "backward")):
             theirs, ours = f"{direction}_layer_{i}.", f"bilm.{direction}_lm.layers.{i}."
             yield theirs + "input_linearity.weight", (ours + "weight_input",), layout.GATES
@@ -213,7 +213,8 @@ class _ElmoBiLm(nn.Module):
         options_file: The `options.json`, or anything that `elmokit.load` accepts.
         weight_file: The HDF5 file.
         requires_grad: Whether the weights can be trained.
-        vocab_to_cache: Words to encode in advance, for `word_inputs`; the first one is padding.
+        vocab_to_cache: Words to encode in advance, for `word_inputs`. The first one is the padding
+            token.
         stateful: See `ElmoLstm`.
     """
 
@@ -228,12 +229,12 @@ class _ElmoBiLm(nn.Module):
     ) -> None:
         super().__init__()
         if options_file is None and weight_file is None:
-            raise ConfigError("No model: specify options_file and weight_file.")
+            raise ConfigError("No model specified: options_file and weight_file are both None.")
         bilm = load_parts(options_file, weight_file).bilm
         if not isinstance(bilm.encoder, CharacterEncoder):
             raise ConfigError(
-                f"{options_file} is a model of word ids, which AllenNLP's classes do not support. "
-                "Use elmokit.load and elmokit.Elmo instead."
+                f"{options_file} is a model with word-id input, which AllenNLP's classes do not "
+                "support. Use elmokit.load and elmokit.Elmo instead."
             )
         self._requires_grad = requires_grad
         self._token_embedder = _ElmoCharacterEncoder(bilm.encoder, requires_grad)
@@ -262,7 +263,7 @@ class _ElmoBiLm(nn.Module):
         ids = torch.from_numpy(char_ids_table(words, encoder.config.max_characters_per_token))
         ids = ids.to(encoder.char_embed.device)
         with torch.inference_mode(False), torch.no_grad():
-            vectors = torch.cat([encoder(part) for part in torch.split(ids, _WORDS_AT_ONCE)])
+            vectors = torch.cat([encoder(part) for part in torch.split(ids, _CACHE_BATCH_SIZE)])
             self._bos_embedding, self._eos_embedding = vectors[0], vectors[1]
             table = vectors[2:].clone()
             table[0] = 0
@@ -293,7 +294,7 @@ class _ElmoBiLm(nn.Module):
             return None
         if words.numel() and not 0 <= int(words.min()) <= int(words.max()) < table.num_embeddings:
             return None
-        mask = checked_mask(
+        mask = check_mask(
             words > 0, "index 0 of vocab_to_cache means padding; use a word that never occurs there"
         )
         x: Tensor = table(words.long())
@@ -301,12 +302,12 @@ class _ElmoBiLm(nn.Module):
         return {"mask": functional.pad(mask, (2, 0), value=True), "token_embedding": x}
 
 
-def checked_mask(mask: Tensor, remedy: str) -> Tensor:
+def check_mask(mask: Tensor, fix: str) -> Tensor:
     """Return a mask (B, T), or raise an error if a row has padding before its last token."""
     wrong = (mask[:, 1:] & ~mask[:, :-1]).any(dim=1)
     if wrong.any():
         raise DataError(
             f"Row {int(wrong.nonzero()[0, 0])} of the batch has padding before its last token, "
-            f"which AllenNLP would misread. Padding must be at the end of a row: {remedy}."
+            f"for which AllenNLP returns wrong vectors. Padding must be at the end of a row: {fix}."
         )
     return mask

@@ -18,7 +18,7 @@ from elmokit.model.elmo import remove_boundaries
 
 _log = logging.getLogger(__name__)
 
-#: The default model of the classes that have one.
+#: Default model of `ElmoTokenEmbedder` and `ElmoEmbedder`.
 DEFAULT_MODEL = "allennlp:original"
 
 
@@ -50,8 +50,8 @@ class ScalarMix(mix.ScalarMix):
         initial_scalar_parameters: Sequence[float] | None = None,
         trainable: bool = True,
     ) -> None:
-        # Not the constructor of our mix: its parameters have other names, and it warns that this
-        # normalization depends on the batch, which is AllenNLP's documented behavior.
+        # Skips the constructor of the base class, whose parameters have other names and which warns
+        # that this normalization depends on the batch (AllenNLP's documented behavior).
         nn.Module.__init__(self)
         if initial_scalar_parameters is None:
             initial_scalar_parameters = [0.0] * mixture_size
@@ -71,7 +71,7 @@ class ScalarMix(mix.ScalarMix):
         )
 
     @property
-    def w(self) -> Tensor:  # type: ignore[override]  # one parameter there, several here
+    def w(self) -> Tensor:  # type: ignore[override]  # a parameter in the base class
         """The weights before the softmax, shape (L + 1,)."""
         return torch.cat(list(self.scalar_parameters))
 
@@ -102,10 +102,11 @@ class Elmo(nn.Module):
         requires_grad: Whether the biLM can be trained.
         do_layer_norm: Normalize each layer before mixing, over all tokens of the batch.
         dropout: Dropout of the mixed vectors.
-        vocab_to_cache: Words to encode in advance, for `word_inputs`; the first one is padding.
+        vocab_to_cache: Words to encode in advance, for `word_inputs`. The first one is the padding
+            token.
         keep_sentence_boundaries: Also return the positions of <S> and </S>.
         scalar_mix_parameters: Fixed weights of the layers, before the softmax.
-        module: A replacement of the biLM, with `num_layers` and `get_output_dim()`;
+        module: A replacement for the biLM, with `num_layers` and `get_output_dim()`;
             `module(inputs, word_inputs)` returns `activations` and `mask` with boundaries.
         stateful: Start each row of a batch with the final state of the same row of the previous
             batch, as AllenNLP does. If False, start with the zero state, so that the same input

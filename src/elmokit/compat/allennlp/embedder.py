@@ -66,7 +66,7 @@ class ElmoEmbedder:
         Returns:
             Layers (B, L + 1, T, 2D), zero for padding, and mask (B, T), 0 or 1.
         """
-        # Not `cuda_device`, because users can move the biLM.
+        # `cuda_device` may be outdated, because users can move the biLM.
         device = next(self.elmo_bilm.parameters()).device
         with torch.no_grad(), exact(device):
             output = self.elmo_bilm(batch_to_ids(batch).to(device))
@@ -81,8 +81,8 @@ class ElmoEmbedder:
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Array]:
         """Embed the sentences of one batch.
 
-        An empty sentence is computed from its two boundaries, unless all sentences are empty: then
-        nothing is computed, and the state does not change.
+        An empty sentence is computed from its two boundaries. If all sentences are empty, nothing
+        is computed and the state does not change.
         """
         lengths = [len(sentence) for sentence in batch]
         if not any(lengths):
@@ -140,7 +140,7 @@ class ElmoEmbedder:
                 try:
                     file.create_dataset(key, data=choice.apply(layers), dtype="float32")
                 except (RuntimeError, TypeError, ValueError) as error:
-                    if not use_sentence_keys:  # then the key is not the reason
+                    if not use_sentence_keys:  # the key cannot be the reason
                         raise
                     raise DataError(
                         f"The vectors of '{key}' cannot be stored with the sentence as key "
@@ -148,7 +148,7 @@ class ElmoEmbedder:
                     ) from error
                 sink.check()
             if not (forget_sentences or use_sentence_keys):
-                index = dict(zip(lines, keys, strict=True))  # the last of equal lines counts
+                index = dict(zip(lines, keys, strict=True))  # for duplicate lines, the last one
                 table = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
                 table[0] = json.dumps(index)
         input_file.close()
@@ -164,7 +164,7 @@ def _keys(lines: list[str], use_sentence_keys: bool) -> list[str]:
     if not use_sentence_keys:
         return [str(number) for number in range(len(lines))]
     _log.warning(
-        "A slash in a sentence that is used as a key creates an HDF5 group: read the vectors by "
-        "the path of the dataset."
+        "Slashes in a sentence that is used as a key create nested HDF5 groups. Use the full path "
+        "of the dataset to read the vectors."
     )
     return lines

@@ -1,4 +1,4 @@
-"""AllenNLP's layout of the weights, in which the modules here save and load them.
+"""AllenNLP's weight layout, which the modules in this package use to save and load their weights.
 
 AllenNLP                                        elmokit
 LSTM gates in the order i, f, g, o              i, g, f, o
@@ -19,18 +19,18 @@ from elmokit.model.lstm import FORGET_BIAS
 
 
 class Layout(NamedTuple):
-    """How AllenNLP stores one or several parameters of elmokit as one."""
+    """Conversion between parameters of elmokit and the single parameter stored by AllenNLP."""
 
     pack: Callable[..., Tensor]
     unpack: Callable[[Tensor], tuple[Tensor, ...]]
 
 
-#: AllenNLP's name of each parameter, the names of ours, and the layout.
+#: For each parameter: its name in AllenNLP, its names in elmokit, and the layout.
 ParameterLayout = Iterator[tuple[str, tuple[str, ...], Layout]]
 
 
 class AllenNlpModule(nn.Module):
-    """A module of elmokit's modules whose `state_dict` has AllenNLP's names and layout."""
+    """A module built from elmokit modules whose `state_dict` has AllenNLP's names and layout."""
 
     def __init__(self) -> None:
         super().__init__()

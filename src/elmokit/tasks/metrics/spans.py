@@ -19,7 +19,7 @@ OUTSIDE = "O"
 PREDICATE = "V"
 CONTINUED = "C-"
 
-_SAME = {"L": "E", "U": "S"}
+_ALIASES = {"L": "E", "U": "S"}
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def tags_to_spans(tags: Sequence[str]) -> list[Span]:
     start, last_prefix, last_type = 0, OUTSIDE, ""
     for k, tag in enumerate([*tags, OUTSIDE]):
         prefix, _, type_ = tag.partition("-")
-        prefix = _SAME.get(prefix, prefix)
+        prefix = _ALIASES.get(prefix, prefix)
         if not (prefix in "IE" and last_prefix in "BI" and type_ == last_type):
             if last_prefix != OUTSIDE:
                 spans.append(Span(start, k, last_type))
@@ -70,7 +70,7 @@ def spans_to_tags(spans: Iterable[Span], length: int, scheme: str = "BIO") -> li
 def span_scores(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    """Score predicted tags against gold ones, sentence by sentence.
+    """Score predicted tags against gold tags, sentence by sentence.
 
     Returns:
         f1, precision and recall of all spans, in percent; the numbers of spans; the accuracy of
@@ -93,7 +93,7 @@ def span_scores(
 def set_scores(
     gold: Iterable[Set[T]], predicted: Iterable[Set[T]], label_of: Callable[[T], str]
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Compare sets of labeled items example by example.
+    """Score predicted sets of labeled items against gold sets, example by example.
 
     Returns:
         The scores of all items, and those of each label.
@@ -102,8 +102,10 @@ def set_scores(
     for true, guess in zip(gold, predicted, strict=True):
         for count, items in zip(counts, (true, guess, true & guess), strict=True):
             count.update(map(label_of, items))
-    found = sorted(counts[0] | counts[1])
-    labels = {label: _scores(*(count[label] for count in counts)) for label in found}
+    labels = {
+        label: _scores(*(count[label] for count in counts))
+        for label in sorted(counts[0] | counts[1])
+    }
     return _scores(*(count.total() for count in counts)), labels
 
 
@@ -125,7 +127,7 @@ def percent(part: float, total: int) -> float:
 
 
 class Argument(NamedTuple):
-    """A label, and the (start, end) of its pieces from left to right."""
+    """An argument: its label, and the (start, end) of its pieces from left to right."""
 
     label: str
     pieces: tuple[tuple[int, int], ...]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 # Score of forbidden transitions; finite, so that no gradient becomes NaN.
-_NEVER = -1e4
+_FORBIDDEN = -1e4
 
 
 class AllowedTransitions(NamedTuple):
@@ -118,9 +118,9 @@ class Crf(nn.Module):
 
     def _scores(self) -> tuple[Tensor, Tensor, Tensor]:
         return (
-            self.transitions.masked_fill(~self._transitions, _NEVER),
-            self.start.masked_fill(~self._start, _NEVER),
-            self.end.masked_fill(~self._end, _NEVER),
+            self.transitions.masked_fill(~self._transitions, _FORBIDDEN),
+            self.start.masked_fill(~self._start, _FORBIDDEN),
+            self.end.masked_fill(~self._end, _FORBIDDEN),
         )
 
 

@@ -1,4 +1,4 @@
-"""ELMo in a task model: [x_k; ELMo_k] at its input, [h_k; ELMo_k] at its RNN's output."""
+"""ELMo in a task model: [x_k; ELMo_k] at the input, [h_k; ELMo_k] at the output of its RNN."""
 
 from __future__ import annotations
 
