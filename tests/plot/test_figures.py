@@ -41,7 +41,7 @@ def elmo() -> ElmoModel:
     return elmokit.load(TINY_MODEL, device="cpu")
 
 
-def texts(picture: Picture) -> list[str]:
+def texts(picture: ElmoFigure) -> list[str]:
     """Write a figure, and return all of its texts."""
     picture.save(io.BytesIO(), "svg")
     found = [text for text in picture.findobj(Text) if text.get_visible() and text.get_text()]

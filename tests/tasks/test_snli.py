@@ -118,7 +118,7 @@ def test_pairs_without_agreement_are_skipped_and_counted(tmp_path: Path) -> None
         ('{"sentence1": "a", "sentence2": "b"}', "line 1: invalid label"),
         ('{"gold_label": "neutral", "sentence1": "a"}', "line 1: found"),
         ('{"gold_label": null, "sentence1": "a", "sentence2": "b"}', "invalid label 'None'"),
-        ("a\tb\t1\na\t\t1\n", "pairs.txt, line 2: empty text"),
+        ("a\tb\t1\na\t\t1\n", "pairs.txt, line 2: the text is empty"),
     ],
 )
 def test_invalid_pairs_are_identified(tmp_path: Path, text: str, message: str) -> None:
@@ -148,7 +148,7 @@ def test_prediction_reads_columns_and_json() -> None:
     ],
 )
 def test_empty_sentence_is_rejected(form: str, empty: str) -> None:
-    with pytest.raises(DataError, match="x, line 4: empty text"):
+    with pytest.raises(DataError, match="x, line 4: the text is empty"):
         list(TASK.parse([Line("x", 3, ""), Line("x", 4, empty)], form))
     assert list(TASK.parse([Line("x", 1, " \t")], "jsonl")) == []  # a blank line
 

@@ -130,7 +130,7 @@ def test_prediction_reads_text_json_and_trees() -> None:
 
 def test_empty_text_is_rejected() -> None:
     for empty in ('{"tokens": []}', '{"text": " "}'):
-        with pytest.raises(DataError, match="x, line 9: empty text"):
+        with pytest.raises(DataError, match="x, line 9: the text is empty"):
             list(TASK.parse([Line("x", 9, empty)], "jsonl"))
 
 
