@@ -321,7 +321,7 @@ class Tests:
         )
         if done.returncode in (0, 5):  # 5: no test in these files belongs to the tier
             return None
-        failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+        failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
         if not failed:
             raise RuntimeError(f"{shlex.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
         return str(failed[0])
