@@ -18,7 +18,7 @@ from elmokit.convert.tf_bundle import read_index
 from elmokit.errors import ConfigError, ElmoError, ElmoWarning, WeightsError
 from elmokit.sources.resolve import load_parts
 from tests.convert.bundles import MAGIC, block, varint, write_bundle
-from tests.convert.tensorflow_wrote import (
+from tests.convert.tensorflow_checkpoint import (
     FOLDER,
     OPTIONS,
     PREFIX,
