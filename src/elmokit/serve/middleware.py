@@ -61,7 +61,9 @@ class ServiceMiddleware:
         token = service.settings.token
         self._token = None if token is None else f"Bearer {token}".encode()
         self._hosts = {host.lower() for host in service.settings.allowed_hosts}
+        self._any_host = "*" in self._hosts  # not `--host '*'`, which is an address
         self._hosts |= {"localhost", service.settings.host.lower(), socket.gethostname().lower()}
+        self._hosts.discard("")
         limits = service.limits
         # A byte of a body and a value of a response count the same: each takes about 16 bytes, as
         # Python objects or as an array and JSON.
@@ -114,7 +116,7 @@ class ServiceMiddleware:
         """Reject unknown host names, to prevent DNS rebinding."""
         with suppress(ValueError):
             name = urlsplit(f"//{host}").hostname or ""
-            if "*" in self._hosts or name in self._hosts or ipaddress.ip_address(name):
+            if self._any_host or name in self._hosts or ipaddress.ip_address(name):
                 return
         raise RequestRejected(
             f"Invalid Host header '{host:.100}'. Expected an IP address, 'localhost', or a name "
