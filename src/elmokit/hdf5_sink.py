@@ -12,7 +12,6 @@ import io
 import signal
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 
@@ -46,12 +45,7 @@ class Hdf5Sink(io.FileIO):
                     signal.signal(number, lambda number, frame: self._signals.append(number))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.close()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)

@@ -417,12 +417,6 @@ def test_settings_are_validated() -> None:
     assert changed.train.epochs == 3
     assert changed.elmo.weights(3) == [0.5, 0.5, 0.0]
     assert TaskConfig.from_dict(changed.to_dict(), NerConfig) == changed
-    for older, layer, mix in (("all", "mix", ""), ("top", "top", ""), ("1,0,0", "mix", "1,0,0")):
-        values = changed.to_dict()
-        del values["elmo"]["layer"], values["elmo"]["mix"]
-        values["elmo"]["layers"] = older
-        read = TaskConfig.from_dict(values, NerConfig).elmo
-        assert (read.layer, read.mix) == (layer, mix)
     for wrong in (
         *("train.epochs=many", "train.epochs=0", "elmo.place=top", "train.share=0"),
         *("train.seed=99999999999999999999", "train.clip=-1", "train.clip=NaN"),

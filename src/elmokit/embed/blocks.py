@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from elmokit.embed.tokenized import Tokenized
 from elmokit.embed.vectors import FloatArray, SentenceVectors
+from elmokit.model import packing
 
 #: A state as numpy arrays, as stored on disk and sent between processes: cell and hidden.
 StateArrays = Mapping[str, FloatArray]
@@ -130,16 +131,7 @@ def windows(
         sentences: The tokens of each sentence, and any other value.
         budget: Approximate tokens per window.
     """
-    window: list[tuple[list[str], Rest]] = []
-    size = 0
-    for sentence in sentences:
-        window.append(sentence)
-        size += len(sentence[0]) + 2
-        if size >= budget:
-            yield window
-            window, size = [], 0
-    if window:
-        yield window
+    return packing.windows(sentences, lambda sentence: len(sentence[0]) + 2, budget)
 
 
 def read_in_order(

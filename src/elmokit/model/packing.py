@@ -13,15 +13,17 @@ takes no time. N is the number of tokens in the batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:  # ONNX models use this module without torch
     from torch import Tensor
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -111,3 +113,17 @@ def step_chunks(active: list[int], n_tokens: int) -> list[list[int]]:
         chunks[-1].append(n)
         size += n
     return chunks
+
+
+def windows(texts: Iterable[T], length: Callable[[T], int], budget: int) -> Iterator[list[T]]:
+    """Divide a stream of texts into windows of about `budget` tokens, in order."""
+    window: list[T] = []
+    size = 0
+    for text in texts:
+        window.append(text)
+        size += length(text)
+        if size >= budget:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window

@@ -21,7 +21,7 @@ from torch import Tensor
 from elmokit.config import LstmConfig
 from elmokit.model.engine import Engine
 from elmokit.model.lstm import LstmState
-from elmokit.model.packing import Packing
+from elmokit.model.packing import Packing, windows
 
 # Texts that are read in parallel, and tokens per call.
 _ROWS, _ROWS_ON_GPU = 128, 1024
@@ -113,7 +113,7 @@ class Scorer:
         """
         # Texts of similar lengths need less padding.
         order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
-        for window in _windows(order, texts):
+        for window in windows(order, lambda i: len(texts[i]), _WINDOW_TOKENS):
             flat = [np.asarray(texts[i], dtype=np.int64) for i in window]
             # Each distinct word of the window is encoded once.
             distinct, numbers = np.unique(
@@ -226,17 +226,3 @@ class _Pending:
                 self._values[direction, at] = values
             self._waiting, self._size = [], 0
         return self._values
-
-
-def _windows(order: list[int], texts: Sequence[NDArray[np.integer]]) -> Iterator[list[int]]:
-    """Divide the texts into windows of about `_WINDOW_TOKENS` tokens."""
-    window: list[int] = []
-    size = 0
-    for i in order:
-        window.append(i)
-        size += len(texts[i])
-        if size >= _WINDOW_TOKENS:
-            yield window
-            window, size = [], 0
-    if window:
-        yield window

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import WeightsError
+from elmokit.errors import WeightsError, check_choice
 from elmokit.model.bilm import BiLM
 from elmokit.model.blank import blank
 from elmokit.model.lexicon_encoder import LexiconEncoder
@@ -139,7 +139,7 @@ def save(
         part_bytes: Split the weights of the biLM into files of about this size.
     """
     parts.check()
-    modelfiles.check_storage(storage, STORAGES)
+    check_choice("storage", storage, STORAGES)
     path = resolve_output(path)
     values = {"format": FORMAT, "format_version": FORMAT_VERSION, "storage": storage}
     config = {

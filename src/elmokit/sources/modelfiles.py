@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ConfigError, WeightsError, check_choice, nearest
+from elmokit.errors import ConfigError, WeightsError, nearest
 from elmokit.model.lexicon import Lexicon
 from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.storage.regular import read_bounded
@@ -76,11 +76,6 @@ def check_vocabulary(vocabulary: Vocabulary | None, config: BiLMConfig, source: 
             f"{source} reads {config.n_words:,} words, but its vocabulary has {n_words:,}. Put the "
             f"words of the model into its directory as {VOCABULARY}, one word per line."
         )
-
-
-def check_storage(storage: str, supported: Sequence[str]) -> None:
-    """Raise if weights cannot be stored as `storage`."""
-    check_choice("storage", storage, supported)
 
 
 def read_card(path: Path) -> str | None:

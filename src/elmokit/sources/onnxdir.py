@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import WeightsError, optional_imports
+from elmokit.errors import WeightsError, check_choice, optional_imports
 from elmokit.model.lexicon import Lexicon
 from elmokit.sources import card, modelfiles
 from elmokit.sources.modelfiles import CARD, CONFIG, LEXICON, VOCABULARY
@@ -103,7 +103,7 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
         parts: The model; its head is not converted.
         storage: "float32", or "int8": a quarter of the size, about twice as fast, less accurate.
     """
-    modelfiles.check_storage(storage, STORAGES)
+    check_choice("storage", storage, STORAGES)
     check_available()
     from elmokit.convert.onnx_graph import to_array
     from elmokit.convert.onnx_modules import bilm_model, encoder_model

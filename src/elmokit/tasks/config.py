@@ -60,18 +60,6 @@ class ElmoConfig(Settings):
     state: Literal["reset", "warm"] = "reset"
     storage: Literal["float16", "float32"] = "float16"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_older(cls, values: Any) -> Any:
-        """Read the setting `layers` of older task directories."""
-        if not isinstance(values, dict) or "layers" not in values:
-            return values
-        layers = values["layers"]
-        renamed = (
-            {"layer": "top"} if layers == "top" else {"mix": "" if layers == "all" else layers}
-        )
-        return {name: value for name, value in values.items() if name != "layers"} | renamed
-
     @model_validator(mode="after")
     def _check_mix(self) -> Self:
         if self.mix and self.layer != "mix":
