@@ -118,7 +118,7 @@ def test_custom_task_is_one_file(tmp_path: Path) -> None:
             ["ner", "train", "nothing.txt", "nothing.txt", "-o", "x", *NO_STATIC_VECTORS],
             "does not exist",
         ),
-        (["gone.py", "predict", "x", "-"], "not found: gone.py"),
+        (["gone.py", "predict", "x", "-"], "gone.py does not exist"),
         (["ner", "predict", "nowhere", "-"], "no trained task model"),
         (
             ["ner", "train", __file__, __file__, "-o", "x", "--elmo", "none", *NO_STATIC_VECTORS],
