@@ -231,7 +231,7 @@ def test_damaged_shard_is_identified(make: Callable[..., Any], tmp_path: Path) -
 
 
 def test_resume_without_a_previous_run_gives_a_warning(make: Callable[..., Any]) -> None:
-    with pytest.warns(ElmoWarning, match="no interrupted run"):
+    with pytest.warns(ElmoWarning, match="No interrupted run found"):
         make("out", resume=True)
 
 

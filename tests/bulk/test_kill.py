@@ -25,7 +25,7 @@ CHUNKS = "0*.safetensors"
 # Calls at which the runs below are paused.
 WRITE_CHUNK = "elmokit.bulk.output.FileOutput.write"
 SAVE_CHUNK = "elmokit.bulk.formats.block.save_block"  # under a temporary name
-MAKE_OUTPUT = "elmokit.bulk.run.Run._about"
+MAKE_OUTPUT = "elmokit.bulk.run.Run._description"
 
 
 def write_text(path: Path, lines: int) -> Path:

@@ -33,7 +33,7 @@ OPTIONS: dict[str, Any] = {"settings": EmbedSettings(chunk_bytes=1000)}
 # The process name that Ray gives to our actors.
 ACTOR = "ModelWorker"
 # Called in the driver for each shard.
-RECEIVED = "elmokit.bulk.run.Run._count"
+RECEIVED = "elmokit.bulk.run.Run._add"
 
 
 @pytest.fixture(scope="module")

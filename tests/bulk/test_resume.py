@@ -87,7 +87,7 @@ def test_finished_chunks_are_not_recomputed(
 def test_resume_without_a_previous_run_starts_from_scratch_with_a_warning(
     elmo: ElmoModel, text: Path, folder: Path
 ) -> None:
-    with pytest.warns(ElmoWarning, match="no interrupted run for"):
+    with pytest.warns(ElmoWarning, match="No interrupted run found for"):
         summary = embed_corpus(elmo, [text], folder / "v.npz", SMALL, resume=True)
     assert summary.resumed_sentences == 0
 
@@ -169,7 +169,7 @@ def test_text_that_grew_after_its_end_was_embedded_is_rejected(
 ) -> None:
     out = folder / "vectors.npz"
     with monkeypatch.context() as patch:
-        patch.setattr("elmokit.bulk.run.Run._about", stop_after(0))
+        patch.setattr("elmokit.bulk.run.Run._description", stop_after(0))
         with pytest.raises(Stopped):
             embed_corpus(elmo, [text], out)
     text.write_text(TEXT + "More.\n", encoding="utf-8")

@@ -39,7 +39,7 @@ from tests.process_utils import elmo as run_elmo
 psutil = pytest.importorskip("psutil")
 
 SETTINGS = EmbedSettings(chunk_bytes=200)
-CHUNK_DONE = "elmokit.bulk.run.Run._count"
+CHUNK_DONE = "elmokit.bulk.run.Run._add"
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_gaps_are_filled_without_recomputing_other_chunks(
         (work_path(out) / f"{number:06d}.safetensors").unlink()
     kept = {path: path.stat().st_mtime_ns for path in work_path(out).glob("0*")}
     with monkeypatch.context() as patch:
-        patch.setattr("elmokit.bulk.run.Run._about", stop_after(0))
+        patch.setattr("elmokit.bulk.run.Run._description", stop_after(0))
         with pytest.raises(Stopped):
             embed_corpus(elmo, [text], out, settings, resume=True)
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
@@ -169,7 +169,7 @@ def stop_before_assembly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("elmokit.bulk.run.Run._about", stop_after(0))
+        patch.setattr("elmokit.bulk.run.Run._description", stop_after(0))
         with pytest.raises(Stopped):
             embed_corpus(elmo, [text], out, settings)
 

@@ -122,7 +122,7 @@ def test_torch_is_not_imported_if_it_is_installed(tmp_path: Path, models: Path) 
     [
         (["-o", "v.npz", "--device", "cuda"], "expected 'cpu' or 'auto'"),
         (["-o", "v.npz", "--precision", "fast"], "--to onnx --storage int8"),
-        (["-o", "v.npz", "--weights", "w.hdf5"], "Invalid weights w.hdf5"),
+        (["-o", "v.npz", "--weights", "w.hdf5"], "already contains its weights"),
         (["-o", "folder", "--state", "carry"], "requires a single output file"),
         (["-o", "v.npz", "--state", "carry", "--workers", "2"], "Do not use --workers"),
     ],

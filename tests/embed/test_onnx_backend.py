@@ -152,7 +152,7 @@ def test_int8_accuracy_loss_is_recorded_in_the_directory(tmp_path: Path) -> None
         ({"backend": "onx"}, ConfigError, "Invalid backend 'onx'. Did you mean 'onnx'"),
         ({"device": "cuda"}, ConfigError, "Invalid device 'cuda'"),
         ({"precision": "fast"}, ConfigError, "Invalid precision 'fast'"),
-        ({"weights": "w.hdf5"}, WeightsError, "Invalid weights w.hdf5"),
+        ({"weights": "w.hdf5"}, WeightsError, "already contains its weights"),
         ({"backend": "torch"}, WeightsError, "is an ONNX model"),
     ],
 )
