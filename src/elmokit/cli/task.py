@@ -180,7 +180,7 @@ def predict(
     task = _task(context)
     form = _known("input format", form, task.inputs)
     saved = load_saved(directory, task, model=model, device=device)
-    examples = task.inputs[form](read_lines([file]))
+    examples = task.parse(read_lines([file]), form)
     while window := list(islice(examples, _WINDOW)):
         for example, prediction in zip(window, saved.predict(window), strict=True):
             typer.echo(task.format_prediction(example, prediction, as_json=as_json))

@@ -71,6 +71,10 @@ class Task(ABC, Generic[E]):
             DataError: The file is invalid; the message names the file and line.
         """
 
+    def parse(self, lines: Iterable[Line], input_format: str) -> Iterator[E]:
+        """Read unlabeled examples in one of the formats of `inputs`."""
+        return self.inputs[input_format](lines)
+
     def training(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
         """Convert the training data to training examples, such as the phrases of sentences."""
         return list(examples)

@@ -146,5 +146,5 @@ def _parse(
                 raise RequestRejected(message, param="examples")
             text = example if isinstance(example, str) else json.dumps(example, ensure_ascii=False)
             lines = [Line(f"example {i}", n, line) for n, line in enumerate(text.split("\n"), 1)]
-            groups.append(list(task.inputs[form](lines)))
+            groups.append(list(task.parse(lines, form)))
     return groups, [str(w.message) for w in caught if issubclass(w.category, ElmoWarning)]
