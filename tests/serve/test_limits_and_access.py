@@ -128,6 +128,8 @@ def test_unknown_host_names_are_rejected(http: httpx.Client) -> None:
     with running(replace(ALONE, allowed_hosts=("elmo.example",))) as server, client(server) as at:
         assert status("elmo.example", at) == 200
         assert status("evil.example", at) == 400
+    with running(replace(ALONE, allowed_hosts=("",))) as server, client(server) as at:
+        assert at.get("/v1/models", headers={"Host": ""}).status_code == 400
     with running(replace(ALONE, allowed_hosts=("*",))) as server, client(server) as at:
         answer = at.get("/v1/models/", headers={"Host": "evil.example"})
         assert answer.status_code == 404  # no redirect, which would contain the name
