@@ -1,4 +1,4 @@
-"""The base class of all figures, their colors, and writing them to SVG or PNG files."""
+"""The base class of the figures, their colors, and output as SVG or PNG files."""
 
 from __future__ import annotations
 
@@ -9,45 +9,47 @@ from typing import Any
 from elmokit.errors import OutputError, nearest, optional_imports
 from elmokit.storage.atomic import replace_file
 
-with optional_imports("plot", "A figure"):
+with optional_imports("plot", "Plotting"):
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
 SUFFIXES = (".svg", ".png")
-#: Colors of categories, by Okabe and Ito: distinguishable for color-blind readers.
+#: Colors of categories. Based on the palette of Okabe and Ito, which is safe for color blindness.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#a3508c", "#56b4e9", "#b58900", "#a4262c", "#6b7280")
 MARKERS = ("o", "s", "^", "D")
 BLUE, ORANGE, GRAY = COLORS[0], COLORS[1], COLORS[-1]
-#: From white (0) to blue (1); `SIGNED` starts with orange (-1).
+#: Color map from white (0) to blue (1).
 SHADES = LinearSegmentedColormap.from_list("elmo-shades", ["white", BLUE])
+#: Color map from orange (-1) to white (0) to blue (1).
 SIGNED = LinearSegmentedColormap.from_list("elmo-signed", [ORANGE, "white", BLUE])
 
 
 class ElmoFigure(Figure):
-    """A matplotlib figure with a title; notebooks display it as SVG.
+    """A matplotlib figure with a title. Notebooks display it as SVG.
 
     Args:
         width: Width in inches.
         height: Height in inches.
-        title: Title above the figure; at most 200 characters are shown.
-        description: Description of the figure, which is stored in the metadata of the file.
-        options: Arguments of `matplotlib.figure.Figure`.
+        title: Title above the figure. Titles of more than 200 characters are truncated.
+        description: Description of the figure for the metadata of the file.
+        options: Keyword arguments of `matplotlib.figure.Figure`.
     """
 
     def __init__(
         self, width: float, height: float, title: str, description: str = "", **options: Any
     ) -> None:
         super().__init__(figsize=(width, height), **options)
-        self.title = readable(title).replace(r"\$", "$")
+        label = format_label(title)
+        self.title = label.replace(r"\$", "$")
         self.description = description
-        self.suptitle(readable(title), x=0.01, ha="left", fontsize=13, fontweight="bold")
+        self.suptitle(label, x=0.01, ha="left", fontsize=13, fontweight="bold")
 
     def save(self, file: Path | io.BytesIO, kind: str) -> None:
-        """Write the figure in the format "svg" or "png"."""
+        """Write the figure to a file in the format `kind`, "svg" or "png"."""
         metadata: dict[str, str | None] = {"Title": self.title, "Description": self.description}
         if kind == "svg":
-            metadata["Date"] = None  # makes files reproducible
+            metadata["Date"] = None  # so that the same figure always gives the same file
         # Keep text in SVG files as text, so that it can be searched.
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "elmokit"}):
             self.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
@@ -60,26 +62,26 @@ class ElmoFigure(Figure):
 
 
 def check_figure_path(path: Path) -> None:
-    """Raise if no figure can be written to `path`. Call this before any computation."""
+    """Raise an `OutputError` if `path` is a directory or does not end in .svg or .png."""
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(
-            f"Invalid figure name '{path.name}': expected the suffix {' or '.join(SUFFIXES)}."
-            f"{nearest(path.suffix.lower(), SUFFIXES)}"
+            f"Invalid figure name '{path.name}': expected a name that ends in "
+            f"{' or '.join(SUFFIXES)}.{nearest(path.suffix.lower(), SUFFIXES)}"
         )
     if path.is_dir():
-        raise OutputError(f"{path} is a directory: expected the path of a file.")
+        raise OutputError(f"{path} is a directory. Specify the path of a file.")
 
 
 def save_figure(figure: ElmoFigure, path: str | Path) -> None:
-    """Write a figure as SVG or PNG, depending on the suffix of the path."""
+    """Write a figure to an SVG or PNG file, depending on the suffix of the path."""
     path = Path(path)
     check_figure_path(path)
     with replace_file(path) as temporary:
         figure.save(temporary, path.suffix.lower()[1:])
 
 
-def readable(text: str, max_characters: int = 200) -> str:
-    """Shorten text and escape it for matplotlib; replace control characters."""
+def format_label(text: str, max_characters: int = 200) -> str:
+    """Truncate text, replace control characters, and escape "$" for matplotlib."""
     if len(text) > max_characters:
         text = text[: max_characters - 1].rstrip() + "…"
     return "".join(c if c.isprintable() else "\ufffd" for c in text).replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Learned layer weights of task models, as in Figure 2 of the paper."""
+"""Heat maps of the layer weights that task models have learned, as in Figure 2 of the paper."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from elmokit.errors import ConfigError
-from elmokit.plot.figure import GRAY, SHADES, ElmoFigure, readable
+from elmokit.plot.figure import GRAY, SHADES, ElmoFigure, format_label
 from elmokit.tasks.saved import read_config
 
-#: Maps the name of a task model, then "input" or "output", to the weights "s" and scale "gamma".
+#: The weights "s" and the scale "gamma" of each task model, by the name of the model and the place
+#: where ELMo is added, "input" or "output".
 Mixes = Mapping[str, Mapping[str, Any]]
 
 
 def read_mixes(folders: Sequence[str | Path]) -> Mixes:
     """Read the learned mixes of task directories.
 
-    Returns:
-        For each model, by its name in the figure: the weights "s" and the scale "gamma" at the
-        "input" and the "output".
+    A model is named after its task. If several models have the same task, the name of the directory
+    is appended.
     """
     tasks, mixes = [], []
     for folder in map(Path, folders):
@@ -35,7 +35,10 @@ def read_mixes(folders: Sequence[str | Path]) -> Mixes:
                 }
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ConfigError(f"{folder} contains no valid layer weights ({error!r}).") from error
+            raise ConfigError(
+                f"{folder} contains no valid layer weights ({error!r}). Expected a directory "
+                "written by `elmo task NAME train`."
+            ) from error
         if not mixes[-1]:
             raise ConfigError(f"The model in {folder} does not use ELMo and has no layer weights.")
         tasks.append(str(values["task"]))
@@ -47,8 +50,10 @@ def read_mixes(folders: Sequence[str | Path]) -> Mixes:
 
 
 def draw_layers(models: Mixes) -> ElmoFigure:
-    """Draw the weights of the layers: one column per task model, one block per place of ELMo."""
-    places = [p for p in ("input", "output") if any(p in mixes for mixes in models.values())]
+    """Draw the layer weights, with one column per model and one panel per place of ELMo."""
+    places = [
+        place for place in ("input", "output") if any(place in mixes for mixes in models.values())
+    ]
     n_layers = max(len(mix["s"]) for mixes in models.values() for mix in mixes.values())
     figure = ElmoFigure(
         max(1.05 * len(models) + 1.8, 5.5),
@@ -60,15 +65,15 @@ def draw_layers(models: Mixes) -> ElmoFigure:
     )
     panels = figure.subplots(len(places), 1, squeeze=False)[:, 0]
     for axes, place in zip(panels, places, strict=True):
-        _draw_block(axes, models, place, n_layers)
+        _draw_panel(axes, models, place, n_layers)
     return figure
 
 
-def _draw_block(axes: Axes, models: Mixes, place: str, n_layers: int) -> None:
+def _draw_panel(axes: Axes, models: Mixes, place: str, n_layers: int) -> None:
     weights = np.full((n_layers, len(models)), np.nan)
     labels = []
     for column, (name, mixes) in enumerate(models.items()):
-        label = readable(name, 14)
+        label = format_label(name, 14)
         if place in mixes:
             s = mixes[place]["s"]
             weights[: len(s), column] = s

@@ -1,6 +1,6 @@
-"""Projections of vectors to two dimensions, and clusters.
+"""Projection of vectors to two dimensions, and clustering.
 
-All functions normalize the vectors first, because words are compared by cosine similarity.
+All functions of vectors normalize them first, because words are compared by cosine similarity.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import optional_imports
 
-with optional_imports("plot", "A projection to two dimensions"):
+with optional_imports("plot", "Projecting vectors to two dimensions"):
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
     from sklearn.metrics import silhouette_score
@@ -24,19 +24,19 @@ Labels = NDArray[np.int64]
 
 _MAX_CLUSTERS = 6
 _INITIALIZATIONS = 8
-# Clusters with a lower silhouette score are noise.
+# Clusters with a lower silhouette score are considered to be noise.
 _MIN_SILHOUETTE = 0.1
 
 
 def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
-    """Project points to their first two principal components.
+    """Project vectors to their first two principal components.
 
     Args:
-        vectors: One per point, (n, D).
+        vectors: Vectors, shape (n, D).
 
     Returns:
-        Coordinates (n, 2), and the fraction of the variance that each axis explains. If all points
-        are identical, they are at the origin.
+        The coordinates, shape (n, 2), and the fraction of the variance that each axis explains. If
+        all vectors are identical, all coordinates and fractions are 0.
     """
     points = unit(vectors)
     points = points - points.mean(axis=0)
@@ -51,39 +51,42 @@ def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float
 
 
 def align(coordinates: FloatArray, reference: FloatArray) -> FloatArray:
-    """Rotate and mirror points to match `reference` as closely as possible."""
-    left, _, right = np.linalg.svd(coordinates.T @ reference)
-    rotated: FloatArray = (coordinates @ (left @ right)).astype(np.float32)
-    return rotated
+    """Rotate and reflect points to match `reference` as closely as possible (Procrustes)."""
+    u, _, vt = np.linalg.svd(coordinates.T @ reference)
+    aligned: FloatArray = (coordinates @ (u @ vt)).astype(np.float32)
+    return aligned
 
 
 def cluster(vectors: FloatArray, k: int | None = None) -> Labels:
-    """Cluster points with k-means; the largest cluster is number 0.
+    """Cluster vectors with k-means.
 
     Args:
-        vectors: One per point, (n, D).
-        k: Number of clusters. Default: the number with the best silhouette score, up to 6, or 1 if
-            no clusters are separated.
+        vectors: Vectors, shape (n, D).
+        k: Number of clusters. Default: the number up to 6 with the best silhouette score, or 1 if
+            all silhouette scores are low.
+
+    Returns:
+        The cluster of each vector, shape (n,). Clusters are numbered from 0 by decreasing size.
     """
     points = unit(vectors)
     if k is not None:
-        return _by_size(_k_means(points, k))
-    best, clusters = _MIN_SILHOUETTE, np.zeros(len(points), dtype=np.int64)
-    for number in range(2, min(_MAX_CLUSTERS, len(points) - 1) + 1):
-        labels = _k_means(points, number)
-        quality = silhouette(points, labels)
-        if quality is not None and quality > best + 1e-6:
-            best, clusters = quality, labels
-    return _by_size(clusters)
+        return _number_by_size(_k_means(points, k))
+    best_score, best_labels = _MIN_SILHOUETTE, np.zeros(len(points), dtype=np.int64)
+    for n_clusters in range(2, min(_MAX_CLUSTERS, len(points) - 1) + 1):
+        labels = _k_means(points, n_clusters)
+        score = silhouette(points, labels)
+        if score is not None and score > best_score + 1e-6:
+            best_score, best_labels = score, labels
+    return _number_by_size(best_labels)
 
 
 def silhouette(vectors: FloatArray, labels: Labels) -> float | None:
-    """Return the silhouette score of groups by cosine distance; None if there is only one."""
-    groups = np.unique(labels)
-    if len(groups) < 2:
+    """Return the silhouette score of groups by cosine distance, or None for a single group."""
+    n_groups = len(np.unique(labels))
+    if n_groups < 2:
         return None
-    if len(groups) == len(labels):
-        return 0.0  # each point is a group of its own
+    if n_groups == len(labels):
+        return 0.0  # scikit-learn raises an error if every group has one point
     points = unit(vectors)
     distances = 1.0 - points @ points.T
     distances[distances < 1e-6] = 0.0  # rounding errors
@@ -97,24 +100,24 @@ def purity(labels: Sequence[int], senses: Sequence[str]) -> float:
 
 
 def mean_cosine(vectors: FloatArray) -> float:
-    """Return the mean cosine similarity of all pairs of points; 1 for a single point."""
+    """Return the mean cosine similarity of all pairs of vectors, or 1 for a single vector."""
     n = len(vectors)
     if n < 2:
         return 1.0
     points = unit(vectors).astype(np.float64)
-    lengths = float((points**2).sum())
-    return float((points.sum(axis=0) ** 2).sum() - lengths) / (n * (n - 1))
+    squared_norms = float((points**2).sum())
+    return float((points.sum(axis=0) ** 2).sum() - squared_norms) / (n * (n - 1))
 
 
 def _k_means(points: FloatArray, k: int) -> Labels:
     n_distinct = len(np.unique(points.round(5), axis=0))
-    means = KMeans(min(k, n_distinct), n_init=_INITIALIZATIONS, random_state=0)
-    labels: Labels = means.fit_predict(points).astype(np.int64)
+    k_means = KMeans(min(k, n_distinct), n_init=_INITIALIZATIONS, random_state=0)
+    labels: Labels = k_means.fit_predict(points).astype(np.int64)
     return labels
 
 
-def _by_size(labels: Labels) -> Labels:
-    """Number clusters by decreasing size; clusters of equal size by their first point."""
+def _number_by_size(labels: Labels) -> Labels:
+    """Number clusters by decreasing size, and clusters of equal size by their first point."""
     order = [label for label, _ in Counter(labels.tolist()).most_common()]
     numbers = {label: number for number, label in enumerate(order)}
     return np.array([numbers[label] for label in labels.tolist()], dtype=np.int64)

@@ -1,13 +1,13 @@
-"""Plots of the uses of a word in many sentences, one panel per layer.
+"""Scatter plots of the uses of a word in many sentences, one panel per layer.
 
-Layer 0 does not depend on the sentence, so all uses are one point, as with static vectors. In
-higher layers, uses with the same sense are close to each other.
+Layer 0 does not depend on the sentence, so all uses coincide, as with static vectors. In higher
+layers, uses with the same sense are close to each other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,23 +20,24 @@ from elmokit.embed.layer_choice import LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import DataError
-from elmokit.plot.figure import COLORS, GRAY, MARKERS, ElmoFigure, readable
+from elmokit.plot.figure import COLORS, GRAY, MARKERS, ElmoFigure, format_label
 from elmokit.plot.plane import align, cluster, principal_plane, silhouette
 from elmokit.progress import plural
 from elmokit.search.index import TokenIndex
 from elmokit.text.lines import read_lines
 from elmokit.text.marked import Marked
 
-_PANEL = 3.3  # inches
-_PER_ROW = 3
-_MAX_LISTED = 24  # uses that are numbered and listed below the panels
-_CONTEXT = 8  # tokens on each side of the word in the list
-_LINE_HEIGHT = 0.2  # inches, in the list
-_DIGITS = 4  # unit vectors that agree in this many decimal places count as equal
+_PANEL_SIZE = 3.3  # in inches
+_PANELS_PER_ROW = 3
+_MAX_LISTED_USES = 24  # if there are more, they are not listed below the panels
+_CONTEXT_TOKENS = 8  # on each side of the word, in the list
+_LINE_HEIGHT = 0.2  # in inches, in the list
+_CHARACTERS_PER_INCH = 7  # in the list
+_DECIMALS = 4  # unit vectors are considered equal if they agree in this many decimal places
 
 
 class Use(NamedTuple):
-    """A use of the word, and its sense, if known."""
+    """A use of the word. The sense is empty if it is unknown."""
 
     marked: Marked
     sense: str = ""
@@ -44,16 +45,16 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """The uses in one layer.
+    """The uses of a word in one layer, projected to two dimensions.
 
     Attributes:
-        layer: The name of the layer.
-        points: Coordinates on the principal plane, (n, 2).
+        layer: Name of the layer.
+        points: Coordinates on the principal plane, shape (n, 2).
         explained: Fraction of the variance that each axis explains.
         n_distinct: Number of distinct vectors.
-        nearest_agree: Number of uses whose nearest use is in the same group; None if many uses have
+        nearest_agree: Number of uses whose nearest use is in the same group. None if many uses have
             the same vector, or if there is only one group.
-        silhouette: Silhouette score of the groups; None if there is only one group.
+        silhouette: Silhouette score of the groups. None if there is only one group.
     """
 
     layer: str
@@ -70,9 +71,9 @@ class Senses:
 
     Attributes:
         word: The word.
-        uses: Its uses.
-        groups: The group of each use: its sense or its cluster.
-        colored_by: What the groups are, "sense" or "cluster".
+        uses: The n uses of the word.
+        groups: The sense or cluster of each use.
+        colored_by: What `groups` contains, "sense" or "cluster".
         planes: The projection of each layer.
     """
 
@@ -83,7 +84,7 @@ class Senses:
     planes: list[Plane]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the uses and their coordinates as JSON values."""
         return {
             "word": self.word,
             "colored_by": self.colored_by,
@@ -101,7 +102,9 @@ class Senses:
 def read_uses(path: str | Path, *, tokenized: bool = False) -> list[Use]:
     """Read a file with one sentence per line, optionally followed by a tab and a sense.
 
-    The word is in brackets.
+    Args:
+        path: The file. One word of each sentence is in brackets.
+        tokenized: Whether the tokens are separated by spaces. By default, sentences are tokenized.
     """
     uses = []
     for line in read_lines([path]):
@@ -129,18 +132,21 @@ def project_senses(
 
     Args:
         model: The model.
-        uses: The uses; either all or none of them have a sense.
+        uses: At least three uses. Either all or none of them have a sense.
         layer: The layers to plot, as for `LayerChoice.parse_all`.
         mix: The weights of the layers, for layer "mix".
         state: Initial state of each sentence.
         clusters: Number of clusters in the last layer, for uses without senses. Default: the number
             with the best silhouette score.
     """
-    _check(uses)
+    _check_uses(uses)
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     layers = model.compute([use.marked.tokens for use in uses], state)
-    words = np.stack([h[:, u.marked.position] for u, h in zip(uses, layers, strict=True)], axis=1)
-    return _project(uses, [(c.label, unit(c.apply(words))) for c in choices], clusters)
+    words = np.stack(
+        [h[:, use.marked.position] for use, h in zip(uses, layers, strict=True)], axis=1
+    )
+    vectors = {choice.label: unit(choice.apply(words)) for choice in choices}
+    return _project(uses, vectors, clusters)
 
 
 def project_index_senses(
@@ -152,9 +158,17 @@ def project_index_senses(
     limit: int = 200,
     clusters: int | None = None,
 ) -> Senses:
-    """Project up to `limit` uses of a word in an index, sampled evenly.
+    """Project the uses of a word in an index to two dimensions.
 
-    By default, the layers of the index are used.
+    Args:
+        index: The index.
+        word: The word, ignoring case.
+        layer: The layers to plot, as for `LayerChoice.parse_all`. Default: the layers that the
+            index stores.
+        mix: The weights of the layers, for layer "mix".
+        limit: Maximum number of uses, which are sampled evenly.
+        clusters: Number of clusters in the last layer. Default: the number with the best silhouette
+            score.
     """
     numbers = np.array(index.find(word), dtype=np.int64)
     if not len(numbers):
@@ -162,66 +176,69 @@ def project_index_senses(
     sample = np.linspace(0, len(numbers) - 1, min(limit, len(numbers))).astype(int)
     chosen = numbers[sample].tolist()
     uses = [Use(index.token(number).marked) for number in chosen]
-    _check(uses)
+    _check_uses(uses)
     choices = index.meta.choices if layer is None else index.parse(layer, mix)
-    vectors = [(c.label, index.vectors(c, chosen)) for c in choices]
+    vectors = {choice.label: index.vectors(choice, chosen) for choice in choices}
     return _project(uses, vectors, clusters)
 
 
-def _check(uses: Sequence[Use]) -> None:
+def _check_uses(uses: Sequence[Use]) -> None:
     if len(uses) < 3:
         raise DataError(
             f"Found {plural(len(uses), 'use')}, expected at least 3. Add more sentences."
         )
-    with_sense = sum(bool(use.sense) for use in uses)
-    if with_sense not in (0, len(uses)):
+    n_with_sense = sum(bool(use.sense) for use in uses)
+    if n_with_sense not in (0, len(uses)):
         raise DataError(
-            f"{with_sense} of {len(uses)} uses have a sense. Specify a sense for all uses (after a "
-            "tab) or for none."
+            f"{n_with_sense} of {len(uses)} uses have a sense. Specify a sense after a tab for all "
+            "uses or for none."
         )
 
 
 def _project(
-    uses: Sequence[Use], vectors: Sequence[tuple[str, FloatArray]], clusters: int | None
+    uses: Sequence[Use], vectors: Mapping[str, FloatArray], clusters: int | None
 ) -> Senses:
+    """Project the normalized vectors of the uses in each layer, which is identified by its name."""
+    *_, last_layer = vectors.values()
     groups = [use.sense for use in uses]
     colored_by: Literal["sense", "cluster"] = "sense"
     if not groups[0]:
-        groups = [f"cluster {label + 1}" for label in cluster(vectors[-1][1], clusters)]
+        groups = [f"cluster {label + 1}" for label in cluster(last_layer, clusters)]
         colored_by = "cluster"
     names = sorted(set(groups))
     numbers = np.array([names.index(group) for group in groups])
-    projections = [principal_plane(points) for _, points in vectors]
-    reference, _ = projections[-1]
+    reference, _ = principal_plane(last_layer)
     planes = []
-    for (name, points), (coordinates, explained) in zip(vectors, projections, strict=True):
+    for name, points in vectors.items():
+        coordinates, explained = principal_plane(points)
         if explained[0]:
             coordinates = align(coordinates, reference)
-        n_distinct = len(np.unique(points.round(_DIGITS), axis=0))
+        n_distinct = len(np.unique(points.round(_DECIMALS), axis=0))
         # If many uses have the same vector, the nearest one is arbitrary.
-        comparable = 2 * n_distinct > len(points) and len(names) > 1
+        is_comparable = 2 * n_distinct > len(points) and len(names) > 1
         nearest = (points @ points.T - 3 * np.eye(len(points))).argmax(axis=1)  # not the use itself
-        agree = int((numbers[nearest] == numbers).sum()) if comparable else None
+        nearest_agree = int((numbers[nearest] == numbers).sum()) if is_comparable else None
         score = silhouette(points, numbers) if n_distinct > 1 else None
-        planes.append(Plane(name, coordinates, explained, n_distinct, agree, score))
+        planes.append(Plane(name, coordinates, explained, n_distinct, nearest_agree, score))
     words = [use.marked.word.casefold() for use in uses]
     word = max(sorted(set(words)), key=words.count)
     return Senses(word, list(uses), groups, colored_by, planes)
 
 
-# -------------------------------------------------------------------------------------- the figure
+# ------------------------------------------------------------------------------------------ figure
 
 
 def draw_senses(senses: Senses) -> ElmoFigure:
-    """Draw one panel per layer and, unless there are too many, the sentences below."""
-    columns = min(len(senses.planes), _PER_ROW)
+    """Draw one panel per layer. If there are at most 24 uses, also list their sentences."""
+    columns = min(len(senses.planes), _PANELS_PER_ROW)
     rows = -(-len(senses.planes) // columns)
     names = sorted(set(senses.groups))
-    numbered = len(senses.uses) <= _MAX_LISTED
-    panels_height = rows * _PANEL + 0.9
-    list_height = -(-len(senses.uses) // 2) * _LINE_HEIGHT if numbered else 0.0
+    is_numbered = len(senses.uses) <= _MAX_LISTED_USES
+    width = max(columns, 2) * _PANEL_SIZE
+    panels_height = rows * _PANEL_SIZE + 0.9
+    list_height = -(-len(senses.uses) // 2) * _LINE_HEIGHT if is_numbered else 0.0
     figure = ElmoFigure(
-        max(columns, 2) * _PANEL,
+        width,
         panels_height + list_height,
         f"“{senses.word}” in {len(senses.uses)} sentences",
         "Each marker is a use of the word; each panel shows the first two principal components of "
@@ -229,19 +246,17 @@ def draw_senses(senses: Senses) -> ElmoFigure:
         "same vector, as with static vectors. Higher layers depend on the sentence.",
         layout="constrained",
     )
-    halves: Any = figure.subfigures(2, 1, height_ratios=[panels_height, max(list_height, 0.01)])
-    upper, lower = halves
+    height_ratios = [panels_height, max(list_height, 0.01)]
+    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=height_ratios)[:, 0]
     panels = upper.subplots(rows, columns, squeeze=False).flatten()
     for axes in panels[len(senses.planes) :]:
         axes.set_visible(False)
     for axes, plane in zip(panels, senses.planes, strict=False):
-        _draw_panel(axes, senses, plane, names, numbered=numbered)
+        _draw_panel(axes, senses, plane, names, is_numbered=is_numbered)
     source = "" if senses.colored_by == "sense" else f" of {senses.planes[-1].layer}"
+    labels = [f"{format_label(name, 24)} ({senses.groups.count(name)})" for name in names]
     upper.legend(
-        handles=[
-            Line2D([], [], label=f"{readable(n, 24)} ({senses.groups.count(n)})", **_style(i))
-            for i, n in enumerate(names)
-        ],
+        handles=[Line2D([], [], label=label, **_style(i)) for i, label in enumerate(labels)],
         title=f"colored by {senses.colored_by}{source}",
         loc="outside upper left",
         ncols=4,
@@ -250,18 +265,20 @@ def draw_senses(senses: Senses) -> ElmoFigure:
         fontsize=9,
         title_fontsize=9,
     )
-    if numbered:
-        _draw_list(lower.subplots(), senses, names, int(max(columns, 2) * _PANEL * 7) - 8)
+    if is_numbered:
+        max_characters = int(width * _CHARACTERS_PER_INCH) - 8
+        _draw_list(lower.subplots(), senses, names, max_characters)
     return figure
 
 
 def _style(group: int) -> dict[str, Any]:
+    """Return the arguments of `plot` for the markers of a group."""
     color, marker = COLORS[group % len(COLORS)], MARKERS[group % len(MARKERS)]
     return {"color": color, "marker": marker, "linestyle": "", "markersize": 6}
 
 
 def _draw_panel(
-    axes: Axes, senses: Senses, plane: Plane, names: Sequence[str], *, numbered: bool
+    axes: Axes, senses: Senses, plane: Plane, names: Sequence[str], *, is_numbered: bool
 ) -> None:
     n = len(senses.uses)
     axes.set_title(plane.layer, loc="left", fontsize=10, fontweight="bold")
@@ -281,16 +298,16 @@ def _draw_panel(
     groups = np.array(senses.groups)
     for i, name in enumerate(names):
         axes.plot(*plane.points[groups == name].T, alpha=0.85, markeredgecolor="white", **_style(i))
-    # The same scale for both axes, with space for labels around the outermost markers.
+    # Both axes have the same scale, with space for labels around the outermost markers.
     middle = (plane.points.min(axis=0) + plane.points.max(axis=0)) / 2
     half = 0.62 * max(float(np.ptp(plane.points, axis=0).max()), 1e-6)
     axes.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
-    if numbered:
-        for number, shift in enumerate(_label_offsets(plane.points)):
+    if is_numbered:
+        for number, offset in enumerate(_label_offsets(plane.points)):
             axes.annotate(
                 str(number + 1),
                 tuple(plane.points[number]),
-                shift,
+                offset,
                 textcoords="offset points",
                 ha="center",
                 va="center",
@@ -300,20 +317,27 @@ def _draw_panel(
 
 
 def _label_offsets(points: FloatArray) -> list[tuple[float, float]]:
-    """Return an offset for each label, in points, so that labels and markers do not overlap."""
-    # 1.24: the width of the axes, see `_draw_panel`.
-    size = 0.8 * _PANEL * 72 / (1.24 * max(float(np.ptp(points, axis=0).max()), 1e-6))
-    marks = points.astype(np.float64) * size
+    """Place the number of each use so that labels and markers do not overlap.
+
+    Args:
+        points: Coordinates of the uses, shape (n, 2).
+
+    Returns:
+        The offset of each label from its marker, in typographic points.
+    """
+    # The axes are 1.24 times as wide as the range of the coordinates, see `_draw_panel`.
+    scale = 0.8 * _PANEL_SIZE * 72 / (1.24 * max(float(np.ptp(points, axis=0).max()), 1e-6))
+    markers = points.astype(np.float64) * scale
     angles = np.linspace(0.25, 1.75, 8) * math.pi
     directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     candidates = np.concatenate([radius * directions for radius in (9, 14, 20, 28)])
-    occupied, sizes = list(marks), [(10.0, 9.0)] * len(marks)
+    occupied, sizes = list(markers), [(10.0, 9.0)] * len(markers)
     offsets = []
-    for mark in marks:
-        distances = np.abs(mark + candidates[:, None] - np.array(occupied))
+    for marker in markers:
+        distances = np.abs(marker + candidates[:, None] - np.array(occupied))
         n_overlaps = (distances < np.array(sizes)).all(axis=2).sum(axis=1)
         best = candidates[n_overlaps.argmin()]
-        occupied.append(mark + best)
+        occupied.append(marker + best)
         sizes.append((10.0, 8.0))
         offsets.append(tuple(best))
     return offsets
@@ -328,5 +352,5 @@ def _draw_list(axes: Axes, senses: Senses, names: Sequence[str], max_characters:
         column, row = divmod(number, per_column)
         x, y = column + 0.02, row + 0.5
         axes.plot(x, y, **_style(names.index(group)))
-        text = f"{number + 1:>2}  {readable(use.marked.format(_CONTEXT), max_characters)}"
-        axes.text(x + 0.02, y, text, va="center", fontsize=8)
+        sentence = format_label(use.marked.format(_CONTEXT_TOKENS), max_characters)
+        axes.text(x + 0.02, y, f"{number + 1:>2}  {sentence}", va="center", fontsize=8)

@@ -13,9 +13,9 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenized import as_tokens
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import DataError
-from elmokit.plot.figure import SIGNED, ElmoFigure, readable
+from elmokit.plot.figure import SIGNED, ElmoFigure, format_label
 
-_MAX_TOKENS = 60  # per sentence; more are not legible
+_MAX_TOKENS = 60  # per sentence, so that the figure remains legible
 _MAX_CHARACTERS = 16  # per token
 
 
@@ -26,7 +26,7 @@ class Similarity:
     Attributes:
         rows: Tokens of the first sentence.
         columns: Tokens of the second sentence.
-        cosines: For each layer, by its name: the similarities, (rows, columns).
+        cosines: The similarities in each layer, by its name, shape (rows, columns).
     """
 
     rows: list[str]
@@ -34,7 +34,7 @@ class Similarity:
     cosines: dict[str, FloatArray]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return the tokens and their similarities as JSON values."""
         cosines = {
             name: np.round(values.astype(float), 4).tolist()
             for name, values in self.cosines.items()
@@ -51,13 +51,23 @@ def compute_similarity(
     mix: Sequence[float] | None = None,
     state: Literal["reset", "warm"] = "reset",
 ) -> Similarity:
-    """Compare two sentences, or one sentence with itself, by default in every layer."""
+    """Compute the cosine similarity between all tokens of two sentences.
+
+    Args:
+        model: The model.
+        rows: The first sentence, as a string or as tokens.
+        columns: The second sentence. Default: the first one.
+        layer: The layers to compare, as for `LayerChoice.parse_all`.
+        mix: The weights of the layers, for layer "mix".
+        state: Initial state of each sentence.
+    """
     sentences = [rows] if columns is None else [rows, columns]
     tokens = [as_tokens(sentence, i)[0] for i, sentence in enumerate(sentences)]
     for words in tokens:
         if not 0 < len(words) <= _MAX_TOKENS:
             raise DataError(
-                f"A sentence has {len(words)} tokens; a figure can show 1 to {_MAX_TOKENS}."
+                f"Found a sentence of {len(words)} tokens, expected 1 to {_MAX_TOKENS}. Choose a "
+                "shorter excerpt."
             )
     layers = model.compute(tokens, state)
     cosines: dict[str, FloatArray] = {}
@@ -68,39 +78,40 @@ def compute_similarity(
 
 
 def draw_similarity(similarity: Similarity) -> ElmoFigure:
-    """Draw one heat map per layer; darker cells are more similar."""
-    n, rows, columns = len(similarity.cosines), len(similarity.rows), len(similarity.columns)
-    cell = min(max(9 / (n * columns), 0.2), 0.4)  # inches
-    font_size = min(9.0, 36 * cell)
-    per_row = max(1, min(n, int(11 / (columns * cell))))
-    lines = -(-n // per_row)
-    names = [
-        [readable(t, _MAX_CHARACTERS) for t in tokens]
-        for tokens in (similarity.rows, similarity.columns)
-    ]
-    labels = [0.1 * max(map(len, side)) for side in names]
+    """Draw one heat map per layer, in which darker cells are more similar."""
+    n_panels = len(similarity.cosines)
+    rows, columns = len(similarity.rows), len(similarity.columns)
+    cell_size = min(max(9 / (n_panels * columns), 0.2), 0.4)  # in inches
+    font_size = min(9.0, 36 * cell_size)
+    panels_per_row = max(1, min(n_panels, int(11 / (columns * cell_size))))
+    panel_rows = -(-n_panels // panels_per_row)
+    row_labels = [format_label(token, _MAX_CHARACTERS) for token in similarity.rows]
+    column_labels = [format_label(token, _MAX_CHARACTERS) for token in similarity.columns]
+    row_label_size = 0.1 * max(map(len, row_labels))
+    column_label_size = 0.1 * max(map(len, column_labels))
+    panel_width = columns * cell_size + 0.3 + column_label_size / 2
     figure = ElmoFigure(
-        max(per_row * (columns * cell + 0.3 + labels[1] / 2) + labels[0] + 1, 5),
-        lines * (rows * cell + labels[1] + 0.7) + 0.5,
+        max(panels_per_row * panel_width + row_label_size + 1, 5),
+        panel_rows * (rows * cell_size + column_label_size + 0.7) + 0.5,
         "Cosine similarity between all tokens",
         "Blue cells are similar; orange cells have a negative cosine.",
         layout="compressed",
     )
-    panels = figure.subplots(lines, per_row, squeeze=False, sharey=True).flatten()
-    for axes in panels[n:]:
+    panels = figure.subplots(panel_rows, panels_per_row, squeeze=False, sharey=True).flatten()
+    for axes in panels[n_panels:]:
         axes.set_visible(False)
     for axes, (name, cosines) in zip(panels, similarity.cosines.items(), strict=False):
         image = axes.imshow(cosines, cmap=SIGNED, vmin=-1, vmax=1)
         axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
-        axes.set_yticks(range(rows), names[0], fontsize=font_size)
-        slanted = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
-        axes.set_xticks(range(columns), names[1], fontsize=font_size, **slanted)
+        axes.set_yticks(range(rows), row_labels, fontsize=font_size)
+        rotated = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
+        axes.set_xticks(range(columns), column_labels, fontsize=font_size, **rotated)
         axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
         axes.spines[:].set_visible(False)
-        if cell >= 0.3:
-            for (r, c), value in np.ndenumerate(cosines):
+        if cell_size >= 0.3:
+            for (y, x), value in np.ndenumerate(cosines):
                 color = "white" if abs(value) > 0.6 else "black"
-                axes.text(c, r, f"{value:.2f}", ha="center", va="center", color=color, fontsize=7)
-    bar = figure.colorbar(image, ax=panels[:n].tolist(), shrink=0.8, label="cosine")
-    bar.outline.set_visible(False)
+                axes.text(x, y, f"{value:.2f}", ha="center", va="center", color=color, fontsize=7)
+    color_bar = figure.colorbar(image, ax=panels[:n_panels].tolist(), shrink=0.8, label="cosine")
+    color_bar.outline.set_visible(False)
     return figure
