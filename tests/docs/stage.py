@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -56,18 +57,18 @@ def _carried_over(folder: Path, namespace: dict[str, Any], stack: ExitStack) -> 
 
 def _service(folder: Path, namespace: dict[str, Any], stack: ExitStack) -> None:
     """Run a service, and redirect requests for port 8017 to the port that was free."""
-    httpx = pytest.importorskip("httpx", reason="httpx is not installed")
     pytest.importorskip("fastapi", reason="the extra `serve` is not installed")
     from elmokit.serve.settings import Settings
     from tests.serve.conftest import running
 
     server = stack.enter_context(running(Settings(port=0, models={"english": None}, device="cpu")))
-    post = httpx.post
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy
 
-    def redirected(url: str, **options: Any) -> Any:
-        return post(url.replace("http://localhost:8017", server.url), trust_env=False, **options)
+    def redirected(request: urllib.request.Request) -> Any:
+        request.full_url = request.full_url.replace("http://localhost:8017", server.url)
+        return opener.open(request)
 
-    stack.enter_context(mock.patch.object(httpx, "post", redirected))
+    stack.enter_context(mock.patch.object(urllib.request, "urlopen", redirected))
 
 
 STAGES: dict[str, Stage] = {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.errors import DataError, ElmoError
+from elmokit.errors import ConfigError, DataError, ElmoError
 from elmokit.search import neighbors as module
 from elmokit.search.neighbors import NeighborFilter, Neighbors, Passage, neighbors
 from elmokit.text.marked import Marked
@@ -119,6 +119,12 @@ def test_results_do_not_depend_on_the_windows(
         for name in a.by_layer:
             scores = [[n.score for n in found.by_layer[name]] for found in (a, b)]
             np.testing.assert_allclose(*scores, atol=3e-6)
+
+
+@pytest.mark.parametrize("options", [{"words": "x"}, {"distinct": "lemma"}])
+def test_unknown_filter_is_rejected(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="Expected one of"):
+        NeighborFilter(**options)
 
 
 def test_first_of_several_ties_in_the_text_is_listed(elmo: elmokit.ElmoModel) -> None:

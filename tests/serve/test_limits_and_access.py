@@ -120,7 +120,8 @@ def test_unknown_host_names_are_rejected(http: httpx.Client) -> None:
     for path in ("/v1/models", "/", "/healthz", "/metrics", "/v1/models/"):
         assert status("evil.example", path=path) == 400
         assert status("evil.example:8017", path=path) == 400
-    for host in ("localhost.evil.example", "[::1", "", ":8017"):
+    invalid = ("[::1", "[::1]evil", "[::1]:evil", "[localhost]", "localhost:80x", "evil@localhost")
+    for host in ("localhost.evil.example", "", ":8017", *invalid):
         assert status(host) == 400
     for host in ("localhost", "LOCALHOST:80", "127.0.0.1:8017", "[::1]:80", "192.0.2.1"):
         assert status(host) == 200
@@ -134,6 +135,12 @@ def test_unknown_host_names_are_rejected(http: httpx.Client) -> None:
         answer = at.get("/v1/models/", headers={"Host": "evil.example"})
         assert answer.status_code == 404  # no redirect, which would contain the name
         assert "evil" not in answer.text
+    # `--host '*'` listens on all addresses; it is not `--allowed-host '*'`.
+    with running(replace(ALONE, host="*")) as server:
+        address = f"http://127.0.0.1:{server.url.rpartition(':')[2]}"
+        with httpx.Client(base_url=address, timeout=30) as local:
+            assert status("localhost", local) == 200
+            assert status("evil.example", local) == 400
 
 
 def test_cors_is_off_by_default(http: httpx.Client) -> None:

@@ -6,11 +6,12 @@ import contextlib
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import elmokit
-from elmokit.errors import ElmoError, WeightsError
+from elmokit.errors import ConfigError, ElmoError, WeightsError
 from elmokit.sources import modeldir, resolve
 from elmokit.sources.resolve import load_parts
 from tests.conftest import TINY_MODEL
@@ -91,6 +92,12 @@ def test_missing_model_error_suggests_the_nearest_name(
     monkeypatch.chdir(ours.parent)
     with pytest.raises(WeightsError, match=message):
         load_parts(given)
+
+
+@pytest.mark.parametrize("model", [5, ["english"], b"english"])
+def test_model_that_is_not_a_name_or_a_path_is_rejected(model: Any) -> None:
+    with pytest.raises(ConfigError, match="expected a name or a path, got type"):
+        elmokit.load(model)
 
 
 def test_directory_without_a_model_lists_its_contents(tmp_path: Path) -> None:

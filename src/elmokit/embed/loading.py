@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from elmokit.errors import WeightsError, check_choice, optional_imports
+from elmokit.errors import ConfigError, WeightsError, check_choice, optional_imports
 from elmokit.parallel import available_cores
 from elmokit.storage.atomic import restore_directory
 
@@ -74,6 +74,10 @@ def load(
         An `ElmoModel`, or an `OnnxModel` with the same methods for embedding.
     """
     check_choice("backend", backend, ("auto", "torch", "onnx"))
+    if not isinstance(path, str | os.PathLike | None):
+        raise ConfigError(
+            f"Invalid model {path!r}: expected a name or a path, got type {type(path).__name__}."
+        )
     if backend == "onnx" or (backend == "auto" and is_onnx(path)):
         return _load_onnx(path, weights, str(device), precision)
     need_torch(path)

@@ -24,7 +24,7 @@ from elmokit.embed.precision import check_precision, engine_for, exact
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes, substitutes_at
 from elmokit.embed.token_cache import MAX_BYTES, TokenCache
-from elmokit.embed.tokenized import as_tokens, truncated_tokens
+from elmokit.embed.tokenized import as_tokens, check_sentences, truncated_tokens
 from elmokit.embed.vectors import FloatArray
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
@@ -204,6 +204,7 @@ class ElmoModel(Embedder):
         """
         if isinstance(sentences, str):
             return self.score([sentences], state)[0]
+        check_sentences(sentences)
         tokens = [as_tokens(sentence, i)[0] for i, sentence in enumerate(sentences)]
         self._warn_truncated(truncated_tokens(self.config, tokens), stacklevel=3)
         return scoring.score(self, tokens, state)

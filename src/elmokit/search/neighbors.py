@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenized import as_tokens, check_sentences
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray, unit
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, check_choice
 from elmokit.text.marked import Marked
 
 Ids = NDArray[np.int64]
@@ -65,6 +65,10 @@ class NeighborFilter:
     words: Words = "any"
     distinct: Distinct = "sentence"
     other_sentences: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("words", self.words, get_args(Words))
+        check_choice("distinct", self.distinct, get_args(Distinct))
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
 import secrets
 import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -44,6 +44,9 @@ _PAGE_HEADERS = (
     (b"cache-control", b"no-cache"),
 )
 
+# A host name, IPv4 address or IPv6 address in brackets, and optionally a port.
+_HOST = re.compile(r"([^:\[\]]+|\[[^\[\]]+\])(?::[0-9]*)?")
+
 _log = logging.getLogger(__name__)
 
 
@@ -63,7 +66,6 @@ class ServiceMiddleware:
         self._hosts = {host.lower() for host in service.settings.allowed_hosts}
         self._any_host = "*" in self._hosts  # not `--host '*'`, which is an address
         self._hosts |= {"localhost", service.settings.host.lower(), socket.gethostname().lower()}
-        self._hosts.discard("")
         limits = service.limits
         # A byte of a body and a value of a response count the same: each takes about 16 bytes, as
         # Python objects or as an array and JSON.
@@ -114,10 +116,13 @@ class ServiceMiddleware:
 
     def _check_host(self, host: str) -> None:
         """Reject unknown host names, to prevent DNS rebinding."""
-        with suppress(ValueError):
-            name = urlsplit(f"//{host}").hostname or ""
-            if self._any_host or name in self._hosts or ipaddress.ip_address(name):
-                return
+        if self._any_host:
+            return
+        if match := _HOST.fullmatch(host):
+            name = match[1].lower()
+            with suppress(ValueError):
+                if name in self._hosts or ipaddress.ip_address(name.strip("[]")):
+                    return
         raise RequestRejected(
             f"Invalid Host header '{host:.100}'. Expected an IP address, 'localhost', or a name "
             "set with --allowed-host.",
