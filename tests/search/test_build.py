@@ -38,7 +38,7 @@ def test_tokens_have_their_sentence_position_and_offsets(elmo: ElmoModel, tmp_pa
     index = TokenIndex.open(tmp_path / "i")
     lines = {str(p): p.read_text().split("\n") for p in (first, second)}
     assert index.sentences == 3
-    for token in index.hits(range(index.tokens)):
+    for token in index.read_tokens(range(index.tokens)):
         assert token.span is not None
         assert token.text[slice(*token.span)] == token.word
         assert token.text in lines[token.file][token.line - 1]

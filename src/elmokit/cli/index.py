@@ -112,8 +112,8 @@ def _add_ann(directory: Path, layer: list[str], recall: float) -> dict[str, Any]
     for choice in choices:
         measured = ann[choice.label]
         log(
-            f"{directory}: {choice.label}: searches {measured['probes']} of {measured['cells']} "
-            f"cells, recall@10 {measured['recall_at_10']:.3f} (measured with "
-            f"{measured['queries']} tokens)"
+            f"{directory}: added an approximate index of {choice.label}, which searches "
+            f"{measured['probes']} of {measured['partitions']} partitions (recall@10 "
+            f"{measured['recall_at_10']:.3f}, measured with {measured['queries']} tokens)"
         )
     return {choice.label: ann[choice.label] for choice in choices}

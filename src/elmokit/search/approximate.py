@@ -1,9 +1,9 @@
 """Approximate search of large indexes: an inverted file (IVF) over the vectors of a stored layer.
 
 A query reads only the nearest partitions. The candidates from the database are scored again with
-the stored vectors, so scores are exact and all filters apply, but tokens in other partitions
-can be missing. The number of partitions to read is the smallest one for which a sample of
-tokens finds the requested fraction of their nearest neighbors.
+the stored vectors, so scores are exact and all filters apply, but neighbors in other partitions are
+missed. The number of partitions to read is measured with a sample of tokens: it is the smallest
+number that finds the required fraction of their nearest neighbors.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from elmokit.search.index import TokenIndex
 from elmokit.search.neighbors import NeighborFilter, Query, SearchRequest, Tokens
 from elmokit.storage.lock import run_lock
 
-_QUERIES = 200
-_K = 10
+_SAMPLE_SIZE = 200  # tokens that are used as queries to measure recall
+_SAMPLE_K = 10  # neighbors per query
 _CANDIDATES = 10  # candidates that are scored again, per requested neighbor
 
 
@@ -65,7 +65,7 @@ def _search(index: TokenIndex, choice: LayerChoice, request: SearchRequest) -> T
                 prefilter=True,
             )
         best = index.compare(rows.to_batches(), request)[0]
-        # The filter may leave fewer than k; then get more candidates, if there are more.
+        # If fewer than k candidates pass the filter, get more.
         if best.ids[0, -1] >= 0 or len(rows) < n_candidates or n_candidates == index.tokens:
             return best
         n_candidates = min(4 * n_candidates, index.tokens)
@@ -119,47 +119,47 @@ def _add(index: TokenIndex, choice: LayerChoice, recall: float, seed: int) -> To
             f"index TEXT -o DIR --layer {choice.name}"
         )
     table = import_lance().dataset(table_path(index.folder, "tokens"))
-    if table.version != index.meta.versions["tokens"]:  # left by an interrupted call
+    if table.version != index.meta.versions["tokens"]:  # an interrupted call left a newer version
         table = index.tables["tokens"]
         table.restore()
-    cells = 1 << max(0, round(np.log2(np.sqrt(index.tokens))))
+    partitions = 1 << max(0, round(np.log2(np.sqrt(index.tokens))))
     table.create_index(
-        column_name(choice), "IVF_FLAT", metric="cosine", num_partitions=cells, replace=True
+        column_name(choice), "IVF_FLAT", metric="cosine", num_partitions=partitions, replace=True
     )
     versions = {**index.meta.versions, "tokens": table.version}
     meta = replace(index.meta, versions=versions)
-    changed = TokenIndex(index.folder, meta, {**index.tables, "tokens": table})
-    parameters = _measure(changed, choice, cells, recall, seed)
-    changed.meta = replace(meta, ann={**meta.ann, choice.label: parameters})
-    changed.meta.write(index.folder / MANIFEST)
-    return changed
+    updated = TokenIndex(index.folder, meta, {**index.tables, "tokens": table})
+    parameters = _measure(updated, choice, partitions, recall, seed)
+    updated.meta = replace(meta, ann={**meta.ann, choice.label: parameters})
+    updated.meta.write(index.folder / MANIFEST)
+    return updated
 
 
 def _measure(
-    index: TokenIndex, choice: LayerChoice, cells: int, required: float, seed: int
+    index: TokenIndex, choice: LayerChoice, partitions: int, required: float, seed: int
 ) -> dict[str, Any]:
     """Find the smallest number of partitions that reaches the required recall."""
     rng = np.random.default_rng(seed)
-    sample = rng.choice(index.tokens, size=min(index.tokens, _QUERIES), replace=False).tolist()
-    hits = index.hits(sorted(sample))
-    queries = index.query_tokens([Query(hit.marked, token=hit.token) for hit in hits], [choice])
-    request = SearchRequest(queries, [choice], _K, NeighborFilter(distinct="token"))
+    sample = rng.choice(index.tokens, size=min(index.tokens, _SAMPLE_SIZE), replace=False).tolist()
+    tokens = index.read_tokens(sorted(sample))
+    queries = index.query_tokens([Query(t.marked, token=t.token) for t in tokens], [choice])
+    request = SearchRequest(queries, [choice], _SAMPLE_K, NeighborFilter(distinct="token"))
     scores = index.search_exactly(request)[0].scores
-    # Tokens with the score of the last one of the exact search are equally correct.
-    last = np.where(np.isfinite(scores), scores, np.inf).min(axis=1, keepdims=True)
+    # Ties with the lowest score of the exact search are equally correct.
+    lowest = np.where(np.isfinite(scores), scores, np.inf).min(axis=1, keepdims=True)
     expected = max(int(np.isfinite(scores).sum()), 1)
     probes = 1
     while True:
         index.meta = replace(index.meta, ann={choice.label: {"probes": probes}})
         nearest = search_approximately(index, request)[0]
-        recall = float((nearest.scores >= last).sum() / expected)
-        if recall >= required or probes >= cells:
+        recall = float((nearest.scores >= lowest).sum() / expected)
+        if recall >= required or probes >= partitions:
             break
-        probes = min(2 * probes, cells)
+        probes = min(2 * probes, partitions)
     return {
-        "cells": cells,
+        "partitions": partitions,
         "probes": probes,
         "recall_at_10": round(recall, 4),
-        "wanted": required,
+        "required_recall": required,
         "queries": len(sample),
     }

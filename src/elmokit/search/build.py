@@ -2,8 +2,8 @@
 
 The text is embedded in chunks, as by `elmo embed` (elmokit/bulk). Each chunk is appended to the
 tables, then `unfinished.json` records their new versions. A resumed build continues with these
-versions and gives the same index as an uninterrupted one. At the end `unfinished.json` becomes
-`index.json`, which makes the last versions visible (see files.py).
+versions and gives the same index as an uninterrupted one. At the end, `unfinished.json` is renamed
+to `index.json`, which makes the last versions visible (see files.py).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from elmokit.embed.model import ElmoModel
 from elmokit.errors import DataError, OutputError
 from elmokit.progress import Progress, no_log
 from elmokit.search.files import (
+    INDEX_FILES,
     MANIFEST,
-    OWN_NAMES,
     TABLES,
     UNFINISHED,
     IndexMeta,
@@ -47,8 +47,8 @@ from elmokit.search.index import folder_bytes, used_layers
 from elmokit.search.neighbors import sentence_hash
 from elmokit.storage.lock import check_not_in_use, run_lock
 
-#: Approximate bytes of text per chunk: about 13,000 tokens, 160 MB of all layers of the original
-#: model.
+#: Approximate bytes of text per chunk: about 13,000 tokens. All their layers take 160 MB for the
+#: original model.
 CHUNK_BYTES = 2**16
 
 
@@ -57,12 +57,12 @@ class IndexSettings:
     """The settings of an index.
 
     Attributes:
-        layer: The layers to store, as for `LayerChoice.parse_all`. Choices that can be computed
-            from stored layers can be searched and take no extra space.
-        mix: With layer "mix", its weights.
+        layer: The layers to store, as for `LayerChoice.parse_all`. Combinations of stored layers
+            can also be searched, and take no extra space.
+        mix: With layer "mix", the weights s, one per layer.
         state: Initial LSTM state of each sentence.
-        tokenized: Tokens are separated by whitespace; otherwise lines are tokenized.
-        split: Lines are paragraphs to split into sentences; otherwise a line is a sentence.
+        tokenized: Whether the text is already tokenized, with tokens separated by whitespace.
+        split: Whether to split lines into sentences. Otherwise, each line is a sentence.
         chunk_bytes: Approximate size of a chunk of text in bytes. An interrupted build resumes at
             the first unfinished chunk.
     """
@@ -84,9 +84,9 @@ class IndexSummary:
         tokens: Tokens in the index.
         sentences: Sentences in the index.
         words: Distinct words in the index.
-        n_bytes: Its size on disk.
+        n_bytes: Size of the index on disk.
         resumed_tokens: Tokens from an interrupted run, or from the index that was extended.
-        cut_tokens: Tokens that are too long for the model; only their beginning was read.
+        cut_tokens: Tokens that were truncated, because they are too long for the model.
         skipped_lines: Invalid lines that were skipped.
         seconds: Duration of this run.
         tokens_per_second: Speed of this run.
@@ -127,29 +127,31 @@ def build_index(
             must be the same.
         overwrite: Replace an existing index; without `resume`, also discard an interrupted run.
         append: Add the text to an existing index. The model and the settings must be the same.
-        skip_bad: Skip and count lines that are not UTF-8, instead of raising.
+        skip_bad: Skip and count lines that are not valid UTF-8 instead of raising an error.
         on_progress: Called at the start and after each chunk.
 
     Raises:
         OutputError: The directory contains other files, is in use, or cannot be written.
-        DataError: A line is invalid, the text has no tokens or is not that of the interrupted run.
-        ConfigError: The model or the settings are not those of the index or the interrupted run.
+        DataError: A line is invalid, the text has no tokens, or it differs from the text of the
+            interrupted run.
+        ConfigError: The model or the settings differ from those of the index or the interrupted
+            run.
     """
     out, settings = Path(out), settings or IndexSettings()
     options = {"resume": resume, "overwrite": overwrite, "append": append}
     check_index_output(out, **options)
     documents = tuple(str(name) for name in inputs)
     check_documents(documents)
-    all_layers = EmbedSettings(
+    embed_settings = EmbedSettings(
         state=settings.state,
         tokenized=settings.tokenized,
         split=settings.split,
         chunk_bytes=settings.chunk_bytes,
     )
     # A single thread writes, so that the tokens of the index are in the order of the text.
-    executor = InProcessExecutor(model, all_layers, writers=1)
+    executor = InProcessExecutor(model, embed_settings, writers=1)
     output = IndexOutput(out, model, settings, **options)
-    run = Run(executor, documents, output, all_layers, "text", skip_bad)
+    run = Run(executor, documents, output, embed_settings, "text", skip_bad)
     summary = run.embed(on_progress)
     meta = output.meta
     return IndexSummary(
@@ -169,7 +171,7 @@ def build_index(
 def check_index_output(
     out: Path, *, resume: bool = False, overwrite: bool = False, append: bool = False
 ) -> None:
-    """Raise if an index cannot be built at `out`, before anything is loaded or computed."""
+    """Raise an error if an index cannot be built at `out`, before a model is loaded."""
     import_lance()
     if append and overwrite:
         raise OutputError("append and overwrite cannot be combined. Use one of them.")
@@ -177,7 +179,7 @@ def check_index_output(
         raise OutputError(
             f"{out} is a file: expected an index directory or a path that does not exist."
         )
-    if out.is_dir() and any(entry.name not in OWN_NAMES for entry in out.iterdir()):
+    if out.is_dir() and any(entry.name not in INDEX_FILES for entry in out.iterdir()):
         raise OutputError(f"{out} contains other files. Choose another path.")
     if append:
         IndexMeta.read(out)
@@ -210,7 +212,7 @@ class IndexOutput(Output):
         path: The directory of the index.
         model: The model.
         settings: Which vectors to store.
-        append: Add the text to an existing index.
+        append: Whether to add the text to an existing index.
         flags: `resume` and `overwrite` of an `Output`.
 
     Attributes:
@@ -279,7 +281,7 @@ class IndexOutput(Output):
             model=run["model"],
             source=str(model.source or "memory"),
             state=self._settings.state,
-            stored={  # choices that can be computed from stored layers are computed by the search
+            stored={  # combinations of stored layers are computed when they are searched
                 choice.label: list(choice.weights)
                 for choice in choices
                 if choice.number is not None or not set(used_layers(choice)) <= layers
@@ -353,7 +355,7 @@ class IndexOutput(Output):
         if self.meta.tokens == self._tokens_before:
             raise DataError(f"{', '.join(self.documents)} contains no tokens.")
         tables = {name: self._lance.dataset(table_path(self.path, name)) for name in TABLES}
-        if self.meta.ann:  # add the new tokens to the approximate indices
+        if self.meta.ann:  # add the new tokens to the approximate indexes
             tables["tokens"].optimize.optimize_indices()
         versions = {name: table.version for name, table in tables.items()}
         self.meta = replace(self.meta, versions=versions, text_digest=metadata()["digest"])
@@ -363,6 +365,7 @@ class IndexOutput(Output):
             table.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
 
     def _rows(self, block: Block) -> dict[str, Any]:
+        """Return the rows of a chunk as an Arrow table for each table of the index."""
         import pyarrow as pa
 
         arrays = block.arrays
@@ -386,9 +389,9 @@ class IndexOutput(Output):
         start = end = pa.nulls(len(ids), pa.int32())
         if block.has_spans:
             start, end = (pa.array(column, pa.int32()) for column in arrays["spans"].T)
-            # The text of a sentence is stripped, but may begin before its first token.
-            before = [max(t.find(s[0]), 0) for t, s in zip(texts, sentences, strict=True)]
-            offsets = arrays["spans"][starts, 0] - np.array(before, dtype=np.int64)
+            # Spans count from the start of the line; a sentence may begin before its first token.
+            indents = [max(t.find(s[0]), 0) for t, s in zip(texts, sentences, strict=True)]
+            offsets = arrays["spans"][starts, 0] - np.array(indents, dtype=np.int64)
         by_token = {
             "token": pa.array(self.meta.tokens + np.arange(len(ids))),
             "word": pa.array(numbers[ids]),

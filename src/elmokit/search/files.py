@@ -1,15 +1,15 @@
 """The files of a token index: a manifest and three Lance tables.
 
 index.json        what was indexed and how, and the versions of the tables
-tokens.lance      a row per token: word, sentence, position, offsets, a vector per stored layer
-words.lance       a row per distinct word: its spelling and its vector in layer 0, which depends on
-                  the word alone
-sentences.lance   a row per sentence: file, line, text, words
-unfinished.json   the manifest of a build while it runs and after it was interrupted; renamed to
-                  index.json when the build is finished
+tokens.lance      one row per token: word, sentence, position, offsets, vector of each stored layer
+words.lance       one row per distinct word: its spelling, and its vector in layer 0, which depends
+                  only on the word
+sentences.lance   one row per sentence: file, line, text, words
+unfinished.json   the manifest of a running or interrupted build; renamed to index.json when the
+                  build is finished
 
-Lance tables are versioned: a build adds versions, and readers see those that index.json names. So a
-build that adds to an index or replaces it is invisible until it is finished.
+Lance tables are versioned. A build adds new versions, but readers use the versions that index.json
+names, so the changes become visible only when the build is finished.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VERSION = 3
 MANIFEST = "index.json"
 UNFINISHED = "unfinished.json"
 TABLES = ("tokens", "words", "sentences")
-OWN_NAMES = {MANIFEST, UNFINISHED, RUN_LOCK, *(f"{name}.lance" for name in TABLES)}
+INDEX_FILES = {MANIFEST, UNFINISHED, RUN_LOCK, *(f"{name}.lance" for name in TABLES)}
 
 _REBUILD = "Rebuild it with: elmo index"
 
@@ -55,16 +55,16 @@ class IndexMeta(Settings):
         stored: Label and weights of each stored layer choice.
         n_layers: Number of layers of the model, L + 1.
         dim: Size of a layer, 2D.
-        inputs: Input files, as they were named.
+        inputs: The input files, as given.
         run: Everything else that the content depends on.
         tokens: Number of tokens.
         sentences: Number of sentences.
         words: Number of distinct words.
-        digests: Digests of the texts of earlier builds, to which the last one added.
+        digests: The digests of the texts of all builds before the last one.
         versions: The version of each table.
         ann: For each layer choice with an approximate index: its parameters and measured recall.
         records: The records of the chunks of the last build.
-        text_digest: The digest of the text of the last build, when the build is finished.
+        text_digest: The digest of the text of the last build; empty until it is finished.
     """
 
     model: str
@@ -109,7 +109,8 @@ class IndexMeta(Settings):
         """Read the manifest.
 
         Raises:
-            DataError: The directory is not an index, not finished, damaged or of another version.
+            DataError: The directory is not an index, or the index is unfinished, damaged or of
+                another version.
         """
         if not (folder / name).exists():
             raise DataError(_not_an_index(folder))
@@ -126,7 +127,7 @@ class IndexMeta(Settings):
 
 
 def publish(folder: Path) -> None:
-    """Make the manifest of a finished build, and the versions that it names, visible."""
+    """Make a finished build visible to readers."""
     move_into_place(folder / UNFINISHED, folder / MANIFEST)
 
 
@@ -140,7 +141,7 @@ def _not_an_index(folder: Path) -> str:
     if (folder / UNFINISHED).exists():
         return (
             f"The index {folder} is not finished: its build was interrupted or is still running. "
-            "Repeat the command with --resume."
+            "If it was interrupted, repeat the command with --resume."
         )
     return f"{folder} is not an index: it has no {MANIFEST}. Build one with: elmo index TEXT -o DIR"
 
@@ -155,7 +156,7 @@ def damaged(folder: Path, reason: object) -> DataError:
 
 def import_lance() -> Any:
     """Import the database library, an optional dependency."""
-    os.environ.setdefault("LANCE_LOG", "error")  # it warns about every small table
+    os.environ.setdefault("LANCE_LOG", "error")  # Lance warns about every small table
     with optional_imports("search", "A token index"):
         import lance
     return lance
@@ -173,7 +174,7 @@ def column_name(choice: LayerChoice) -> str:
 
 @contextmanager
 def database_errors(folder: Path) -> Iterator[None]:
-    """Report the errors of the database as a damaged index."""
+    """Report errors of the database as errors about a damaged index."""
     try:
         yield
     except (ElmoError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -212,5 +213,5 @@ def vector_column(vectors: FloatArray) -> Any:
     """Return vectors, (n, D), as an Arrow array of float16 vectors."""
     import pyarrow as pa
 
-    halves = np.ascontiguousarray(vectors.astype(np.float16))
-    return pa.FixedSizeListArray.from_arrays(pa.array(halves.ravel()), halves.shape[1])
+    values = pa.array(vectors.astype(np.float16).ravel())
+    return pa.FixedSizeListArray.from_arrays(values, vectors.shape[1])

@@ -5,7 +5,7 @@
     index = TokenIndex.open("index/")                              # built by `elmo index`
     results = index.neighbors(["He will [play] in the final ."], elmo, k=5)
     print(results[0])
-    index.neighbors([results[0].by_layer["layer 2"][0].token])        # a token in the index itself
+    index.neighbors([results[0].by_layer["layer 2"][0].token])     # query by token number
 
 The search is exact by default: every token is compared, in memory that does not grow with the
 index. `ann=True` uses an approximate index instead, if one exists (`elmo index --ann`).
@@ -45,7 +45,7 @@ from elmokit.search.neighbors import (
 )
 from elmokit.text.marked import Marked
 
-# Rows that are read and compared at once: their float32 vectors fit into the processor's cache.
+# Rows to read and compare at once. Their float32 vectors fit into the processor's cache.
 _BATCH_ROWS = 4096
 
 
@@ -86,13 +86,8 @@ class TokenIndex:
         return self.meta.sentences
 
     @property
-    def n_bytes(self) -> int:
-        """Size on disk."""
-        return folder_bytes(self.folder)
-
-    @property
     def choices(self) -> list[LayerChoice]:
-        """The layers that are searched by default: the stored ones, and the average."""
+        """The layers to search by default: the stored layers, and the average if possible."""
         choices = self.meta.choices
         if len(self.meta.layers) == self.meta.n_layers:
             choices = [*LayerChoice.parse_all(ALL_AND_AVERAGE, self.meta.n_layers), *choices]
@@ -132,12 +127,12 @@ class TokenIndex:
         """Find the nearest tokens for all queries in one pass over the vectors.
 
         Args:
-            queries: Strings with a word in brackets, `Marked`, or numbers of tokens of the index,
-                which are not listed themselves.
-            model: The model the index was built with. Not needed for token numbers.
+            queries: Strings with a word in brackets, `Marked`, or numbers of tokens in the index. A
+                token is not listed as its own neighbor.
+            model: The model that the index was built with. Not needed for token numbers.
             k: Neighbors per query and layer.
             layer: The layers to search, as for `LayerChoice.parse_all`. Default: `self.choices`.
-            mix: With layer "mix", its weights.
+            mix: With layer "mix", the weights s, one per layer.
             filter: Which tokens may be neighbors.
             min_count: List only words that occur at least this often in the index.
             ann: Use the approximate index of each layer.
@@ -178,8 +173,8 @@ class TokenIndex:
         if min_count < 1:
             raise ConfigError(f"Invalid min_count {min_count}: expected an integer of at least 1.")
         choices = self.choices if choices is None else choices
-        tokens = self.query_tokens(queries, choices)
-        request = SearchRequest(tokens, choices, k, filter or NeighborFilter(), min_count)
+        query_tokens = self.query_tokens(queries, choices)
+        request = SearchRequest(query_tokens, choices, k, filter or NeighborFilter(), min_count)
         if ann:
             from elmokit.search.approximate import search_approximately
 
@@ -187,8 +182,8 @@ class TokenIndex:
         else:
             best = self.search_exactly(request)
         numbers = collect_ids(best)
-        hits = dict(zip(numbers, self.hits(numbers), strict=True))
-        return list_neighbors(queries, choices, best, hits, self.tokens)
+        tokens_by_number = dict(zip(numbers, self.read_tokens(numbers), strict=True))
+        return list_neighbors(queries, choices, best, tokens_by_number, self.tokens)
 
     def search_exactly(self, request: SearchRequest) -> list[TopK]:
         """Return the k nearest tokens of each query, for each layer."""
@@ -201,13 +196,13 @@ class TokenIndex:
         search = ExactSearch(request)
         for batch in batches:
             if request.min_count > 1:
-                batch = batch.filter(self.counts[_numbers(batch, "word")] >= request.min_count)
+                batch = batch.filter(self.counts[_integers(batch, "word")] >= request.min_count)
             search.add(
                 Tokens(
-                    ids=_numbers(batch, "token"),
-                    words=self._folded[0][_numbers(batch, "word")],
-                    sentences=_numbers(batch, "sentence_hash"),
-                    positions=_numbers(batch, "position"),
+                    ids=_integers(batch, "token"),
+                    words=self._word_ids[_integers(batch, "word")],
+                    sentences=_integers(batch, "sentence_hash"),
+                    positions=_integers(batch, "position"),
                     vectors=self.chosen_vectors(batch, request.choices),
                 )
             )
@@ -222,13 +217,13 @@ class TokenIndex:
             row: FloatArray = self.vectors(choice, [query.token])[0]
             return row
 
-        words = np.array([self._folded[1].get(q.marked.word.casefold(), -1) for q in queries])
+        words = np.array([self._word_id(query.marked.word) for query in queries])
         return query_tokens(queries, choices, words, vector)
 
-    def same_words(self, folded: Ids) -> str:
-        """Return the SQL filter for the given words, ignoring case."""
-        forms = np.flatnonzero(np.isin(self._folded[0], folded))
-        return f"word IN ({', '.join(map(str, forms))})" if len(forms) else "false"
+    def same_words(self, word_ids: Ids) -> str:
+        """Return the SQL filter for all spellings of the given words."""
+        spellings = np.flatnonzero(np.isin(self._word_ids, word_ids))
+        return f"word IN ({', '.join(map(str, spellings))})" if len(spellings) else "false"
 
     def columns(self, choices: Sequence[LayerChoice]) -> list[str]:
         """Return the columns of the token table that a search reads."""
@@ -252,30 +247,30 @@ class TokenIndex:
     # ------------------------------------------------------------------------ tokens and words
 
     def token(self, number: int) -> Neighbor:
-        """Return one token from the index."""
-        return self.hits([number])[0]
+        """Return one token of the index, with its sentence."""
+        return self.read_tokens([number])[0]
 
-    def hits(self, numbers: Sequence[int]) -> list[Neighbor]:
-        """Return tokens from the index with their sentences."""
+    def read_tokens(self, numbers: Sequence[int]) -> list[Neighbor]:
+        """Return tokens of the index, with their sentences."""
         for number in numbers:
             if not 0 <= number < self.tokens:
                 raise DataError(
-                    f"Invalid token number {number} for the index {self.folder}: expected 0 to "
-                    f"{self.tokens - 1}."
+                    f"Invalid token number {number}: expected 0 to {self.tokens - 1}, because the "
+                    f"index has {plural(self.tokens, 'token')}."
                 )
         columns = ["token", "sentence", "position", "start", "end"]
         tokens = self._take("tokens", numbers, columns).to_pylist()
         rows = sorted({token["sentence"] for token in tokens})
         sentences = self._take("sentences", rows).to_pylist()
         by_row = dict(zip(rows, sentences, strict=True))
-        return [self._hit(token, by_row[token["sentence"]]) for token in tokens]
+        return [self._token(token, by_row[token["sentence"]]) for token in tokens]
 
-    def _hit(self, token: dict[str, Any], sentence: dict[str, Any]) -> Neighbor:
+    def _token(self, token: dict[str, Any], sentence: dict[str, Any]) -> Neighbor:
         file, offset = self.meta.inputs[sentence["file"]], sentence["offset"]
         start, end = token["start"], token["end"]
         return Neighbor(
             1.0,
-            Marked(tuple(self.spellings[v] for v in sentence["words"]), token["position"]),
+            Marked(tuple(self.spellings[i] for i in sentence["words"]), token["position"]),
             f"{file}:{sentence['line']}",
             token=token["token"],
             sentence=token["sentence"],
@@ -287,32 +282,37 @@ class TokenIndex:
 
     def find(self, word: str, limit: int | None = None) -> list[int]:
         """Return the numbers of all tokens of a word, ignoring case."""
-        condition = self.same_words(np.array([self._folded[1].get(word.casefold(), -1)]))
+        condition = self.same_words(np.array([self._word_id(word)]))
         batches = self._scan("tokens", ["token"], condition)
-        return sorted(n for batch in batches for n in _numbers(batch, "token").tolist())[:limit]
+        return sorted(n for batch in batches for n in _integers(batch, "token").tolist())[:limit]
 
     @cached_property
     def spellings(self) -> list[str]:
-        """The distinct words."""
+        """The spellings of all words, (V,)."""
         batches = self._scan("words", ["word"])
         return [word for batch in batches for word in batch.column("word").to_pylist()]
 
     @cached_property
     def counts(self) -> Ids:
-        """How often each word occurs, ignoring case, shape (V,)."""
+        """The number of occurrences of each word in any spelling, (V,)."""
         counts = np.zeros(self.meta.words, dtype=np.int64)
         for batch in self._scan("tokens", ["word"]):
-            counts += np.bincount(_numbers(batch, "word"), minlength=len(counts))
-        folded = self._folded[0]
-        totals: Ids = np.bincount(folded, weights=counts).astype(np.int64)
-        return totals[folded]
+            counts += np.bincount(_integers(batch, "word"), minlength=len(counts))
+        totals: Ids = np.bincount(self._word_ids, weights=counts).astype(np.int64)
+        return totals[self._word_ids]
 
     @cached_property
-    def _folded(self) -> tuple[Ids, dict[str, int]]:
-        """An id for each word, (V,); words that differ only in case have the same id."""
-        numbers: dict[str, int] = {}
-        folded = [numbers.setdefault(w.casefold(), len(numbers)) for w in self.spellings]
-        return np.array(folded, dtype=np.int64), numbers
+    def _ids_by_word(self) -> dict[str, int]:
+        """The id of each case-folded word."""
+        return {w: i for i, w in enumerate(dict.fromkeys(s.casefold() for s in self.spellings))}
+
+    @cached_property
+    def _word_ids(self) -> Ids:
+        """The id of each spelling, (V,). Spellings that differ only in case have the same id."""
+        return np.array([self._word_id(s) for s in self.spellings], dtype=np.int64)
+
+    def _word_id(self, word: str) -> int:
+        return self._ids_by_word.get(word.casefold(), -1)
 
     # ---------------------------------------------------------------------------------- vectors
 
@@ -322,16 +322,16 @@ class TokenIndex:
         return unit(self.chosen_vectors(table.combine_chunks().to_batches()[0], [choice])[0])
 
     def chosen_vectors(self, batch: Any, choices: Sequence[LayerChoice]) -> list[FloatArray]:
-        """Return the vectors of a batch of tokens in some layers; each column is read once."""
-        parts_of = {choice: self._parts(choice) for choice in choices}
-        stored = {part.label: part for parts in parts_of.values() for part in parts}
-        read = {label: self._stored(batch, part) for label, part in stored.items()}
+        """Return the vectors of a batch of tokens in some layers. Reads each column once."""
+        parts_by_choice = {choice: self._parts(choice) for choice in choices}
+        stored = {part.label: part for parts in parts_by_choice.values() for part in parts}
+        vectors_by_label = {label: self._stored(batch, part) for label, part in stored.items()}
 
         def combine(choice: LayerChoice) -> FloatArray:
-            parts = [read[part.label] for part in parts_of[choice]]
+            parts = [vectors_by_label[part.label] for part in parts_by_choice[choice]]
             if len(parts) > 1 and choice.name == "concat":
                 return np.concatenate(parts, axis=1)
-            if choice.label in read:
+            if choice.label in vectors_by_label:
                 return parts[0]
             weights = [choice.weights[j] for j in used_layers(choice)]
             vectors: FloatArray = np.float32(weights[0]) * parts[0]
@@ -345,10 +345,10 @@ class TokenIndex:
         import torch
 
         if part.number == 0:
-            halves = self._layer_0[torch.from_numpy(_numbers(batch, "word"))]
+            tensor = self._layer_0[torch.from_numpy(_integers(batch, "word"))]
         else:
-            halves = _halves(batch, column_name(part), part.dim(self.meta.dim))
-        vectors: FloatArray = halves.float().numpy()  # 15 times as fast as numpy's conversion
+            tensor = _as_tensor(batch, column_name(part), part.dim(self.meta.dim))
+        vectors: FloatArray = tensor.float().numpy()  # 15 times as fast as in numpy
         return vectors
 
     @cached_property
@@ -356,10 +356,10 @@ class TokenIndex:
         import torch
 
         batches = self._scan("words", ["layer_0"])
-        return torch.cat([_halves(batch, "layer_0", self.meta.dim) for batch in batches])
+        return torch.cat([_as_tensor(batch, "layer_0", self.meta.dim) for batch in batches])
 
     def _parts(self, choice: LayerChoice) -> list[LayerChoice]:
-        """Return the stored choices from which a choice is computed: itself, or layers.
+        """Return what a choice is computed from: itself if it is stored, otherwise layers.
 
         Raises:
             ConfigError: One of them is not stored in the index.
@@ -389,7 +389,7 @@ class TokenIndex:
             ("tokens", f"{meta.tokens:,} of {meta.words:,} words in {meta.sentences:,} sentences"),
             ("text", files),
             ("layers", ", ".join(choice.label for choice in self.choices)),
-            ("on disk", f"{self.n_bytes / 1e6:,.1f} MB"),
+            ("on disk", f"{folder_bytes(self.folder) / 1e6:,.1f} MB"),
             ("model", f"{meta.source} ({meta.model[:12]}), state {meta.state}"),
         ]
         for name, about in meta.ann.items():
@@ -407,12 +407,12 @@ def folder_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _numbers(batch: Any, name: str) -> NDArray[np.int64]:
+def _integers(batch: Any, name: str) -> NDArray[np.int64]:
     values: NDArray[np.int64] = batch.column(name).to_numpy().astype(np.int64)
     return values
 
 
-def _halves(batch: Any, name: str, dim: int) -> Any:
+def _as_tensor(batch: Any, name: str, dim: int) -> Any:
     """Return a column of vectors as a float16 tensor, without a copy."""
     from torch.utils.dlpack import from_dlpack
 

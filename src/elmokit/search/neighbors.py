@@ -1,9 +1,9 @@
 """Search a text for the nearest tokens in context, as in Table 4 of the paper.
 
-A query is a word in its sentence. Every token of the text is compared with it by cosine similarity
-in each requested layer, and the k nearest tokens are kept with their sentences. The search is
-exact, and its memory does not grow with the text. All queries share one pass, because computing the
-vectors takes most of the time.
+A query is a word in its sentence. In each requested layer, every token of the text is compared with
+the query by cosine similarity, and the k nearest tokens are kept with their sentences. The search
+is exact, and its memory usage does not grow with the text. The text is embedded only once for all
+queries, because this takes most of the time.
 
     from elmokit.search.neighbors import neighbors
 
@@ -36,14 +36,14 @@ Ids = NDArray[np.int64]
 Words = Literal["any", "same", "other"]
 Distinct = Literal["token", "sentence", "word"]
 
-# Tokens that are embedded at once: about 100 MB of vectors in the largest released model.
+# Tokens to embed at once. Their vectors take about 100 MB for the largest released model.
 _WINDOW_TOKENS = 8192
 _CONTEXT = 9  # tokens shown on each side of a neighbor
 _MAX_SHOWN = 20  # neighbors per list shown in a notebook
 
 
 class Passage(NamedTuple):
-    """A sentence of a text; `where` describes its position."""
+    """A sentence of a text, and a description of its position."""
 
     tokens: Sequence[str]
     where: str = ""
@@ -56,9 +56,8 @@ class NeighborFilter:
     Attributes:
         words: "any", "same" (only the word of the query) or "other" (only other words). Matching is
             case-insensitive.
-        distinct: What is listed once: every "token"; a "sentence" (the same position in identical
-            sentences is listed once); or a "word" (only its nearest token; matching is
-            case-insensitive).
+        distinct: Which duplicates to remove. "token": none. "sentence": tokens at the same position
+            in identical sentences. "word": all but the nearest token of each word, ignoring case.
         other_sentences: Exclude sentences with the same words as the sentence of the query.
     """
 
@@ -73,18 +72,20 @@ class NeighborFilter:
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A token of a text or of an index that is near a query.
+    """A token of a text or of an index, as the neighbor of a query.
+
+    Only the tokens of an index have the attributes after `where`.
 
     Attributes:
-        score: The cosine.
+        score: The cosine similarity to the query.
         marked: The token in its sentence.
         where: The position of the sentence in the text.
-        token: In an index: its number.
-        sentence: In an index: the number of its sentence.
-        text: In an index: the sentence as written.
-        span: In an index: start and end of the token in `text`; None if the text was tokenized.
-        file: In an index: the file of the sentence, as named when the index was built.
-        line: In an index: the line of the sentence in the file.
+        token: The number of the token in the index.
+        sentence: The number of the sentence in the index.
+        text: The original text of the sentence.
+        span: Start and end of the token in `text`; None if the text was already tokenized.
+        file: The file of the sentence, as given when the index was built.
+        line: The line of the sentence in the file.
     """
 
     score: float
@@ -124,9 +125,9 @@ class Neighbors:
 
     Attributes:
         query: The query.
-        by_layer: The nearest tokens by layer name, the nearest first.
-        tokens: Tokens that were searched.
-        token: The number of the query, if it is a token of the index.
+        by_layer: The nearest tokens by layer name, nearest first.
+        tokens: Number of tokens that were searched.
+        token: The number of the query token, if the query is a token of the index.
     """
 
     query: Marked
@@ -136,7 +137,7 @@ class Neighbors:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        lists = {name: [n.to_dict() for n in near] for name, near in self.by_layer.items()}
+        lists = {name: [n.to_dict() for n in listed] for name, listed in self.by_layer.items()}
         query = {"tokens": list(self.query.tokens), "position": self.query.position}
         if self.token is not None:
             query["token"] = self.token
@@ -146,28 +147,28 @@ class Neighbors:
         return f"<Neighbors of '{self.query.word}': {', '.join(self.by_layer)}>"
 
     def _repr_html_(self) -> str:
-        """Show the lists in a notebook, with words in their sentences."""
+        """Show the neighbors in their sentences in a notebook."""
         from elmokit import html
 
         left, right = self.query.sides(_CONTEXT)
         parts = [html.marked_table([[left, self.query.word, right]])]
-        for name, near in self.by_layer.items():
-            parts.append(html.caption(name if near else f"{name}: no neighbors"))
+        for name, listed in self.by_layer.items():
+            parts.append(html.caption(name if listed else f"{name}: no neighbors"))
             rows = []
-            for n in near[:_MAX_SHOWN]:
+            for n in listed[:_MAX_SHOWN]:
                 left, right = n.marked.sides(_CONTEXT)
                 rows.append([f"{n.score:.3f}", left, n.word, right])
             parts.append(html.marked_table(rows))
         return "".join(parts)
 
     def __str__(self) -> str:
-        """Return a table for each layer: cosine, word, sentence."""
+        """Return a table for each layer: cosine similarity, word, sentence."""
         lines = [self.query.format()]
-        width = max((len(n.word) for near in self.by_layer.values() for n in near), default=0)
-        for name, near in self.by_layer.items():
-            lines.append(f"{name}:" if near else f"{name}: no neighbors")
+        width = max((len(n.word) for listed in self.by_layer.values() for n in listed), default=0)
+        for name, listed in self.by_layer.items():
+            lines.append(f"{name}:" if listed else f"{name}: no neighbors")
             lines += [
-                f"  {n.score:.3f}  {n.word:<{width}}  {n.marked.format(_CONTEXT)}" for n in near
+                f"  {n.score:.3f}  {n.word:<{width}}  {n.marked.format(_CONTEXT)}" for n in listed
             ]
         return "\n".join(lines)
 
@@ -185,7 +186,7 @@ def neighbors(
     max_tokens: int | None = None,
     on_window: Callable[[int], None] | None = None,
 ) -> list[Neighbors]:
-    """Find the nearest tokens of some queries in a text.
+    """Find the tokens of a text that are nearest to each query.
 
     Args:
         model: The model.
@@ -193,15 +194,15 @@ def neighbors(
         text: Sentences, as for `embed`: strings, which are tokenized, or lists of tokens. A
             `Passage` also contains the position of the sentence.
         k: Neighbors per query and layer.
-        layer: The layers to compare in, as for `LayerChoice.parse_all`.
-        mix: With layer "mix", its weights.
+        layer: The layers to compare, as for `LayerChoice.parse_all`.
+        mix: With layer "mix", the weights s, one per layer.
         filter: Which tokens may be neighbors.
-        state: Initial LSTM state of each sentence, also of the queries.
-        max_tokens: Stop after the sentence in which this many tokens are reached.
+        state: Initial LSTM state of each sentence, including the queries.
+        max_tokens: Stop after the sentence that reaches this number of tokens.
         on_window: Called with the number of tokens searched so far.
 
     Returns:
-        One result per query, in their order.
+        One result per query, in the same order.
     """
     marked = [q if isinstance(q, Marked) else Marked.read(q) for q in queries]
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
@@ -218,9 +219,9 @@ def neighbors(
     words = word_ids(q.word for q in marked)
     tokens = query_tokens(parsed, choices, words, Query.vector)
     search = ExactSearch(SearchRequest(tokens, choices, k, filter or NeighborFilter()))
-    hits: dict[int, Neighbor] = {}
+    kept: dict[int, Neighbor] = {}
     end = 0
-    for window in windows(_first(text, max_tokens), _WINDOW_TOKENS):
+    for window in windows(_tokenize(text, max_tokens), _WINDOW_TOKENS):
         layers = model.compute([tokens for tokens, _ in window], state)
         lengths = [len(tokens) for tokens, _ in window]
         starts = end + np.cumsum([0, *lengths])
@@ -237,21 +238,21 @@ def neighbors(
         )
         # Keep only the sentences of the tokens that are among the nearest.
         nearest = collect_ids(search.best)
-        hits = {number: hits[number] for number in nearest if number < end}
-        for number in nearest[len(hits) :]:
+        kept = {number: kept[number] for number in nearest if number < end}
+        for number in nearest[len(kept) :]:
             i = int(np.searchsorted(starts, number, side="right")) - 1
             sentence, where = window[i]
-            hits[number] = Neighbor(1.0, Marked(tuple(sentence), number - int(starts[i])), where)
+            kept[number] = Neighbor(1.0, Marked(tuple(sentence), number - int(starts[i])), where)
         end = int(starts[-1])
         if on_window is not None:
             on_window(end)
-    return list_neighbors(parsed, choices, search.best, hits, end)
+    return list_neighbors(parsed, choices, search.best, kept, end)
 
 
-def _first(
+def _tokenize(
     text: Iterable[Passage | str | Sequence[str]], max_tokens: int | None
 ) -> Iterator[tuple[list[str], str]]:
-    """Yield the tokens and the position of sentences that have tokens, up to `max_tokens`."""
+    """Yield the tokens and the position of each nonempty sentence, up to `max_tokens`."""
     n_tokens = 0
     check_sentences(text)
     for i, sentence in enumerate(text):
@@ -274,8 +275,8 @@ class Query:
 
     Attributes:
         marked: The word.
-        layers: Its layers, shape (L + 1, 2D); None for a token of an index.
-        token: The number of a token of an index.
+        layers: All layers of the word, (L + 1, 2D); None for a token of an index.
+        token: The number of the token, for a token of an index.
     """
 
     marked: Marked
@@ -283,7 +284,7 @@ class Query:
     token: int | None = None
 
     def vector(self, choice: LayerChoice) -> FloatArray:
-        """Return its vector in a layer, computed from `layers`."""
+        """Return the vector of the word in a layer, computed from `layers`."""
         assert self.layers is not None
         vector: FloatArray = choice.apply(self.layers[:, None])[0]
         return vector
@@ -294,10 +295,10 @@ class Tokens(NamedTuple):
 
     Attributes:
         ids: The number of each token, (n,); -1 for a query that is not a token of the text.
-        words: The id of the word of each token, (n,), ignoring case.
-        sentences: The `sentence_hash` of their sentences, (n,).
-        positions: Their positions in the sentences, (n,).
-        vectors: For each layer the vectors, (n, D), of any length.
+        words: The word id of each token, (n,). Words that differ only in case have the same id.
+        sentences: The `sentence_hash` of the sentence of each token, (n,).
+        positions: The position of each token in its sentence, (n,).
+        vectors: For each layer, the vectors of the tokens, (n, D), which need not be normalized.
     """
 
     ids: Ids
@@ -307,7 +308,7 @@ class Tokens(NamedTuple):
     vectors: Sequence[FloatArray]
 
     def select(self, row: int, layer: int) -> Tokens:
-        """Return one token, with its vector in one layer."""
+        """Return a single token with its vector in a single layer."""
         return Tokens(
             self.ids[[row]],
             self.words[[row]],
@@ -325,7 +326,7 @@ class SearchRequest(NamedTuple):
         choices: The layers to compare.
         k: Neighbors per query and layer.
         filter: Which tokens may be neighbors.
-        min_count: In an index: list only words that occur at least this often.
+        min_count: For an index, the minimum number of occurrences of a listed word.
     """
 
     queries: Tokens
@@ -360,7 +361,7 @@ class ExactSearch:
             rejected |= same if filter.words == "other" else ~same
         if filter.other_sentences:
             rejected |= tokens.sentences == queries.sentences[:, None]
-        groups = {  # only one token of each group is listed
+        groups = {  # `TopK` keeps one token of each group
             "token": tokens.ids,
             "word": tokens.words,
             "sentence": tokens.sentences + tokens.positions,
@@ -407,8 +408,8 @@ def list_neighbors(
     queries: Sequence[Query],
     choices: Sequence[LayerChoice],
     best: Sequence[TopK],
-    hits: Mapping[int, Neighbor],
-    tokens: int,
+    tokens: Mapping[int, Neighbor],
+    n_searched: int,
 ) -> list[Neighbors]:
     """Return the results of a search.
 
@@ -416,18 +417,18 @@ def list_neighbors(
         queries: The queries.
         choices: The layers that were compared.
         best: The ids and scores of the nearest tokens, for each layer.
-        hits: The tokens by their ids, with any score.
-        tokens: Number of tokens that were searched.
+        tokens: The tokens by id. Their scores are ignored.
+        n_searched: Number of tokens that were searched.
     """
 
     def listed(top: TopK, row: int) -> tuple[Neighbor, ...]:
-        return tuple(replace(hits[n], score=score) for n, score in top.row(row))
+        return tuple(replace(tokens[number], score=score) for number, score in top.row(row))
 
     return [
         Neighbors(
             query.marked,
             {c.label: listed(top, row) for c, top in zip(choices, best, strict=True)},
-            tokens,
+            n_searched,
             query.token,
         )
         for row, query in enumerate(queries)
