@@ -24,8 +24,8 @@ from elmokit.settings import (
     Positive,
     Settings,
     Size,
-    check,
     differences,
+    validate,
     with_settings,
 )
 from elmokit.tasks.config import TaskConfig
@@ -135,9 +135,9 @@ def test_all_ways_to_create_settings_validate_them() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, True, "1", None])
 def test_single_value_is_validated_in_the_same_way(value: Any) -> None:
-    assert check("epochs", 1.5, Positive) == 1.5
+    assert validate("epochs", 1.5, Positive) == 1.5
     with pytest.raises(ConfigError, match="Invalid value for epochs"):
-        check("epochs", value, Positive)
+        validate("epochs", value, Positive)
 
 
 def test_differences_are_named() -> None:

@@ -6,8 +6,8 @@
     out = elmo.embed(["I read the book yesterday.", "Can you read the letter now?"])
     out[0].word("read")       # (L + 1, 2D): the vectors of "read" in that sentence
 
-Heavy dependencies are imported when they are used: `import elmokit` loads neither torch nor h5py,
-and ONNX models work without torch.
+Heavy dependencies are imported only when they are used: `import elmokit` loads neither torch nor
+h5py, and ONNX models work without torch.
 """
 
 from __future__ import annotations
@@ -59,14 +59,10 @@ __all__ = ["__version__", *_MODULES]
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'elmokit' has no attribute '{name}'")
-    try:
-        value = getattr(importlib.import_module(_MODULES[name]), name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        from elmokit.errors import DependencyError
+    from elmokit.errors import optional_imports
 
-        raise DependencyError("torch", None, f"elmokit.{name}") from None
+    with optional_imports(None, f"elmokit.{name}"):
+        value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

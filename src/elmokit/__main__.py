@@ -1,4 +1,4 @@
-"""`python -m elmokit` is the `elmo` command."""
+"""Run the `elmo` command with `python -m elmokit`."""
 
 from elmokit.cli.main import run
 

@@ -1,7 +1,7 @@
-"""The shape of a biLM.
+"""Model configuration.
 
-The names are those of the original `options.json` (`lstm.dim`, `char_cnn.filters`, ...). Sizes that
-follow from others are properties, not fields.
+Field names follow the original `options.json` (`lstm.dim`, `char_cnn.filters`, ...). Derived sizes
+are properties, not fields.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from elmokit.settings import (
 )
 
 Activation = Literal["relu", "tanh"]
-#: Characters of a token: at least one in addition to the begin and end markers.
+#: Maximum number of character ids per token, including the begin and end markers.
 Characters = Annotated[int, Bounds(ge=3, le=1024)]
 Highways = Annotated[int, Bounds(ge=0, le=128)]
-#: Integers are not converted to floats, because they are part of a model's fingerprint.
+#: Integers are not converted to floats, because that would change the fingerprint of the model.
 Clip = Annotated[int | float | None, Bounds(gt=0, le=10**9)]
 Filters = Annotated[
     tuple[tuple[Size, Size], ...],
@@ -34,22 +34,22 @@ Filters = Annotated[
     Expected("a list of [width, count] pairs, at most 64 of them, each number from 1 to 65536"),
 ]
 
-# The number of parameters of a highway layer grows with its square.
+# The size of a highway layer is quadratic in the number of filters.
 _MAX_FILTERS = 1 << 16
 
-#: The filters of every released model: (width, count), 2048 in total.
+#: The (width, count) pairs of all released models; 2048 filters in total.
 RELEASED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
-class _Convolutions:
-    """Convolutions over characters, for both kinds of token encoder."""
+class _ConvolutionSettings:
+    """Settings of the character convolutions, shared by both kinds of token encoder."""
 
     filters: Filters
     max_characters_per_token: Characters
 
     @property
     def n_filters(self) -> int:
-        """The number of convolution filters over all widths."""
+        """The total number of convolution filters."""
         return sum(count for _, count in self.filters)
 
     @property
@@ -68,8 +68,8 @@ class _Convolutions:
             raise invalid("filters", self.filters, expected)
 
 
-class CharCnnConfig(_Convolutions, Settings):
-    """The context-free token encoder: characters -> convolutions -> highways -> projection."""
+class CharCnnConfig(_ConvolutionSettings, Settings):
+    """The character CNN: character embeddings, convolutions, highway layers and a projection."""
 
     embedding_dim: Size = 16
     filters: Filters = RELEASED_FILTERS
@@ -83,10 +83,11 @@ class CharCnnConfig(_Convolutions, Settings):
         return self
 
 
-class LexiconConfig(_Convolutions, Settings):
-    """The token encoder of ELMoForManyLangs: a table of words and a CNN over characters.
+class LexiconConfig(_ConvolutionSettings, Settings):
+    """The token encoder of ELMoForManyLangs: word embeddings and a character CNN.
 
-    Characters are Unicode characters of a lexicon, not bytes. Either table may be missing.
+    The characters are the Unicode characters of a lexicon, not bytes. Either the words or the
+    characters can be omitted.
     """
 
     n_words: CountOrZero = 0
@@ -104,16 +105,16 @@ class LexiconConfig(_Convolutions, Settings):
             if bool(getattr(self, rows)) != bool(getattr(self, dim)):
                 raise invalid(dim, getattr(self, dim), f"0 if and only if {rows} is 0")
         if not self.n_words and not self.n_characters:
-            raise invalid("n_words", 0, "words or characters")
+            raise invalid("n_words", 0, "at least 1 if n_characters is 0")
         if self.n_characters:
             self._check_filters()
         elif self.filters or self.n_highway:
-            raise invalid("filters", self.filters, "no filters and highways without characters")
+            raise invalid("filters", self.filters, "no filters or highways if n_characters is 0")
         return self
 
 
 class LstmConfig(Settings):
-    """The LSTM stack of one direction, with cells of size `dim` and outputs of `projection_dim`."""
+    """The LSTM stack of one direction: cells of size `dim`, outputs of size `projection_dim`."""
 
     dim: Size = 4096
     projection_dim: Size = 512
@@ -124,7 +125,7 @@ class LstmConfig(Settings):
 
     @property
     def has_projection(self) -> bool:
-        """Whether the cell output is projected (as in bilm-tf, only to a smaller size)."""
+        """Whether cell outputs are projected. As in bilm-tf, only to a smaller size."""
         return self.projection_dim < self.dim
 
     @model_validator(mode="after")
@@ -136,7 +137,7 @@ class LstmConfig(Settings):
 
 
 class BiLMConfig(Settings):
-    """A biLM. It has exactly one input: `char_cnn` (bytes), `n_words` (word ids) or `lexicon`."""
+    """A biLM with exactly one kind of input: `char_cnn` (bytes), `n_words` (ids) or `lexicon`."""
 
     lstm: LstmConfig = LstmConfig()
     char_cnn: CharCnnConfig | None = CharCnnConfig()
@@ -145,33 +146,33 @@ class BiLMConfig(Settings):
 
     @property
     def n_layers(self) -> int:
-        """Number of vectors per token, L + 1: the token encoder and the LSTM layers."""
+        """The number of layers L + 1: the token encoder and L LSTM layers."""
         return self.lstm.n_layers + 1
 
     @property
     def output_dim(self) -> int:
-        """The size of a vector, 2D: both directions."""
+        """The number of dimensions 2D of a vector, for both directions together."""
         return 2 * self.lstm.projection_dim
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         values = super().to_dict()
-        if self.lexicon is None:  # older versions of elmokit do not know it
+        if self.lexicon is None:  # keeps the fingerprints of models without a lexicon
             del values["lexicon"]
         return values
 
     @classmethod
     def from_dict(cls, values: object, model: type | None = None) -> Self:
-        """Read JSON values; a missing `char_cnn` means null."""
+        """Read JSON values. A missing `char_cnn` means null."""
         if isinstance(values, Mapping):
             values = {"char_cnn": None, **values}
         return super().from_dict(values, model)
 
     @model_validator(mode="after")
     def _check_input(self) -> Self:
-        given = [name for name in _INPUTS if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise invalid("input", given, f"exactly one of {', '.join(_INPUTS)}")
+        inputs = [name for name in _INPUTS if getattr(self, name) is not None]
+        if len(inputs) != 1:
+            raise invalid("input", inputs, f"exactly one of {', '.join(_INPUTS)}")
         return self
 
 

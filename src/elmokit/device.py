@@ -1,4 +1,4 @@
-"""The device to compute on, and copies to it."""
+"""Select a device and copy arrays to it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from elmokit.errors import ConfigError
 
 
 def choose_device(name: str | torch.device) -> torch.device:
-    """Return an available device for "auto", "cpu", "cuda", "cuda:1", ..."""
-    if isinstance(name, str) and name == "auto":
+    """Return the device with a name such as "auto", "cpu", "cuda" or "cuda:1".
+
+    Raises:
+        ConfigError: The name is invalid, or the device is not available.
+    """
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except (RuntimeError, TypeError) as error:
-        raise ConfigError(
-            f"Invalid device {name!r}: expected auto, cpu, cuda or cuda:N."
-        ) from error
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"Unsupported device '{name}': expected auto, cpu, cuda or cuda:N.")
+        valid = device.type in ("cpu", "cuda")
+    except (RuntimeError, TypeError):
+        valid = False
+    if not valid:
+        raise ConfigError(f"Invalid device '{name}': expected auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
             f"Device '{name}' is not available: PyTorch detects {torch.cuda.device_count()} CUDA "
@@ -32,7 +35,7 @@ def choose_device(name: str | torch.device) -> torch.device:
 
 
 def to_device(array: NDArray[np.integer], device: torch.device) -> Tensor:
-    """Copy an array of integers to a device without waiting for the work queued on it."""
+    """Copy an integer array to a device, without waiting for earlier work on a GPU."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     if device.type != "cuda":
         return tensor.to(device)

@@ -28,7 +28,7 @@ class WeightsError(ElmoError):
 
 
 class DataError(ElmoError):
-    """Invalid data; the message names the file and the line."""
+    """Invalid data. The message names the file and the line."""
 
 
 class OutputError(ElmoError):
@@ -43,10 +43,10 @@ class DependencyError(ElmoError):
     """A required package that is not installed, such as an optional dependency."""
 
     def __init__(self, package: str, extra: str | None, purpose: str, hint: str = "") -> None:
-        wanted = package if extra is None else f"'elmokit[{extra}]'"
+        requirement = package if extra is None else f"'elmokit[{extra}]'"
         super().__init__(
             f"{purpose} requires the package '{package}', which is not installed. "
-            f"Install it with: pip install {wanted}{hint}"
+            f"Install it with: pip install {requirement}{hint}"
         )
 
     def __reduce__(self) -> tuple[type[ElmoError], tuple[object, ...]]:
@@ -59,7 +59,7 @@ class ElmoWarning(UserWarning):
 
 
 def warn(message: str, stacklevel: int = 3) -> None:
-    """Warn the user; by default, at the caller of the function that calls this one."""
+    """Issue an `ElmoWarning`, by default with the location of the caller's caller."""
     warnings.warn(message, ElmoWarning, stacklevel=stacklevel)
 
 
@@ -69,14 +69,14 @@ _DISTRIBUTIONS = {"lance": "pylance", "sklearn": "scikit-learn"}
 
 @contextmanager
 def optional_imports(extra: str | None, purpose: str, hint: str = "") -> Iterator[None]:
-    """Report a missing optional package; put the imports that need it inside.
+    """Convert import errors in a `with` block to helpful errors about missing packages.
 
-    Enter it before any work starts, so that the error is raised early.
+    Import optional packages before any work starts, so that the error is raised early.
 
     Args:
-        extra: The extra of elmokit that installs the package; None: the package itself.
+        extra: The extra of elmokit that installs the package, or None if no extra does.
         purpose: The feature that needs the package, for the message.
-        hint: Another way to fix it, appended to the message.
+        hint: Another way to fix the problem, appended to the message.
 
     Raises:
         DependencyError: A package is not installed.
@@ -99,28 +99,28 @@ def output_error(path: Path, error: OSError) -> OutputError:
     return OutputError(f"Cannot write {path}: {reason}. Check the path and its permissions.")
 
 
-def shortened(names: Iterable[str], limit: int = 12) -> str:
-    """Return the first names as a list for a message, or "nothing" if there are none."""
+def join_names(names: Iterable[str], limit: int = 12) -> str:
+    """Join the first `limit` names with commas, for a message; "nothing" if there are none."""
     first = list(itertools.islice(names, limit + 1))
     return ", ".join(first[:limit] + ["..."] * (len(first) > limit)) or "nothing"
 
 
-def check_choice(what: str, value: object, choices: Collection[str]) -> None:
+def check_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Raise a `ConfigError` if a value is not one of the choices.
 
     Args:
-        what: The name of the argument, for the message.
+        name: The name of the argument, for the message.
         value: The value.
         choices: The valid values.
     """
     if value not in choices:
         raise ConfigError(
-            f"Invalid {what} '{value}'.{nearest(value, choices)} Expected one of: "
+            f"Invalid {name} '{value}'.{suggest(value, choices)} Expected one of: "
             f"{', '.join(choices)}."
         )
 
 
-def nearest(word: object, known: Iterable[str]) -> str:
-    """Return ' Did you mean ...?' for the known word closest to `word`, or an empty string."""
+def suggest(word: object, known: Iterable[str]) -> str:
+    """Return " Did you mean ...?" with the known word closest to `word`, or an empty string."""
     matches = difflib.get_close_matches(str(word), list(known), n=1)
     return f" Did you mean '{matches[0]}'?" if matches else ""

@@ -1,8 +1,8 @@
 """A file object for h5py that defers write errors until they can be raised.
 
-HDF5 does not handle a full disk: it often writes when a dataset or file is closed, where h5py
-cannot raise, and then the process crashes. This file object therefore reports every write as
-successful to HDF5 and raises the error later. For the same reason, signals such as Ctrl-C wait
+HDF5 often writes when a dataset or file is closed. h5py cannot raise an exception there, so the
+process crashes if the disk is full. This file object therefore reports all writes to HDF5 as
+successful and raises the error later. For the same reason, signals such as Ctrl-C are deferred
 until HDF5 has returned.
 """
 
@@ -19,7 +19,7 @@ class Hdf5Sink(io.FileIO):
     """A new file for h5py.
 
     Attributes:
-        error: The first error. After it, nothing is written.
+        error: The first error, if any. After an error, nothing more is written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,43 +29,43 @@ class Hdf5Sink(io.FileIO):
         self._signals: list[int] = []
 
     def check(self) -> None:
-        """Raise a deferred error and handle deferred signals; call this between writes."""
+        """Raise the deferred error and handle deferred signals. Call this between writes."""
         if self.error is not None:
             raise self.error
         while self._signals:
-            number = self._signals.pop()
-            self._handlers[number](number, None)
+            signum = self._signals.pop()
+            self._handlers[signum](signum, None)
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # others get no signals
-            for number in (signal.SIGINT, signal.SIGTERM):
-                handler = signal.getsignal(number)
+        if threading.current_thread() is threading.main_thread():  # only it handles signals
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                handler = signal.getsignal(signum)
                 if callable(handler):
-                    self._handlers[number] = handler
-                    signal.signal(number, lambda number, frame: self._signals.append(number))
+                    self._handlers[signum] = handler
+                    signal.signal(signum, lambda signum, frame: self._signals.append(signum))
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.close()
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        for signum, handler in self._handlers.items():
+            signal.signal(signum, handler)
         if error is None:
             self.check()  # closing the HDF5 file may have failed
 
-    # The methods that HDF5 calls, in addition to `seek`.
+    # The methods that h5py calls, in addition to `seek`.
 
     def write(self, data: Any) -> int:
         """Write all of `data`."""
-        rest = memoryview(data).cast("B")
+        remaining = memoryview(data).cast("B")
         try:
-            while rest and self.error is None:
-                rest = rest[super().write(rest) :]
+            while remaining and self.error is None:
+                remaining = remaining[super().write(remaining) :]
         except OSError as error:
             self.error = error
         return len(data)
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer`, with zeros beyond the end of the file."""
+        """Fill `buffer` with data, and with zeros beyond the end of the file."""
         view = memoryview(buffer).cast("B")
         data = b""
         try:

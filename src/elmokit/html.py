@@ -1,7 +1,7 @@
-"""HTML for the representation of objects in notebooks.
+"""HTML representations of objects in notebooks.
 
-It needs no external files, does not affect the style of the page, and works with light and dark
-themes. Text is escaped, and long content is truncated.
+The HTML needs no external files, does not affect the style of the page, and works with light and
+dark themes. Text is escaped, and long content is truncated.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+_INVALID_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _SHADE = "0,114,178"
 _FIGURES = "font-variant-numeric:tabular-nums"
 
 
 def escape(text: str) -> str:
-    """Return text that is safe inside an element and inside an attribute."""
-    # Lone surrogates and control characters may be tokens, but are not allowed in HTML.
-    return html.escape(_NO_XML.sub("\ufffd", text).encode("utf-8", "backslashreplace").decode())
+    """Escape text for use in elements and attributes."""
+    # Tokens may contain lone surrogates and control characters, which HTML does not allow.
+    valid = _INVALID_CHARACTERS.sub("\ufffd", text).encode("utf-8", "backslashreplace").decode()
+    return html.escape(valid)
 
 
 def chips(
@@ -28,7 +29,7 @@ def chips(
     *,
     limit: int = 60,
 ) -> str:
-    """Return words in a row, each with a background shade from 0 to 1 and a tooltip."""
+    """Return a row of words, each with a background shade from 0 to 1 and a tooltip."""
     spans = [
         f'<span title="{escape(title)}" style="display:inline-block;margin:2px;padding:1px 6px;'
         f"border-radius:5px;border:1px solid rgba({_SHADE},.35);"
@@ -41,7 +42,7 @@ def chips(
 
 
 def card(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    """Return a title and a table of two columns."""
+    """Return a box with a title and a table of labels and values."""
     lines = "".join(
         f'<tr><td style="text-align:left;opacity:.7;padding:1px 14px 1px 0">{escape(label)}</td>'
         f'<td style="text-align:left;{_FIGURES}">{escape(value)}</td></tr>'
@@ -55,7 +56,7 @@ def card(title: str, rows: Iterable[tuple[str, str]]) -> str:
 
 
 def caption(text: str) -> str:
-    """Return a line of explanation."""
+    """Return a line of explanatory text."""
     return f'<div style="opacity:.7;font-size:90%">{escape(text)}</div>'
 
 
@@ -63,7 +64,7 @@ def marked_table(rows: Iterable[Sequence[str]]) -> str:
     """Return a table whose last column shows a word in its sentence, in bold.
 
     Args:
-        rows: The cells of each row; the last three are the left context, the word and the right
+        rows: The cells of each row. The last three are the left context, the word and the right
             context.
     """
     lines = []

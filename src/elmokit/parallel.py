@@ -1,7 +1,7 @@
-"""Threads and processes that work in advance of their consumer.
+"""Run work in background threads and processes.
 
-Processes are spawned, which works on every system and with threads. They exit with the process that
-started them, even if it is killed.
+Processes are spawned rather than forked, because forking is unsafe with threads and not available
+on all systems. They exit when their parent process exits, even if it is killed.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ Result = TypeVar("Result")
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def prefetch(items: Iterator[Item], n: int = 2) -> Generator[Item, None, None]:
-    """Iterate in a separate thread, `n` items ahead of the consumer; items are not None."""
-    with ThreadPoolExecutor(1) as reader:
-        ahead = deque(reader.submit(next, items, None) for _ in range(n))
+    """Iterate in a separate thread, `n` items ahead of the consumer. Items must not be None."""
+    with ThreadPoolExecutor(1) as executor:
+        futures = deque(executor.submit(next, items, None) for _ in range(n))
         try:
-            while (item := ahead.popleft().result()) is not None:
-                ahead.append(reader.submit(next, items, None))
+            while (item := futures.popleft().result()) is not None:
+                futures.append(executor.submit(next, items, None))
                 yield item
         finally:
-            for future in ahead:
+            for future in futures:
                 future.cancel()
 
 
@@ -57,22 +57,22 @@ def run_futures(
 ) -> Generator[Result, None, None]:
     """Submit items, at most `limit` at a time, and yield the results as they finish.
 
-    After an error, no more items are submitted. The error is raised after all results of the items
-    that were submitted before it.
+    After an error, no more items are submitted. The error is raised after the results of all items
+    that had already been submitted.
 
     Args:
-        submit: Starts the work on an item.
+        submit: Starts processing an item.
         items: The items.
         limit: Maximum number of unfinished items.
         in_order: Yield the results in the order of the items.
     """
-    source = iter(items)
+    iterator = iter(items)
     running: list[Future[Result]] = []
     failure: Exception | None = None
     while True:
         if failure is None and len(running) < limit:
             try:
-                item = next(source, None)
+                item = next(iterator, None)
                 if item is None:
                     limit = 0
                 else:
@@ -99,65 +99,71 @@ def run_futures(
 def process_pool(
     n: int, setup: Callable[..., None] | None = None, *arguments: Any
 ) -> Iterator[ProcessPoolExecutor]:
-    """Start processes on demand; they exit with this process, or at the end of the block.
+    """Yield a pool whose worker processes are started on demand.
+
+    The workers exit at the end of the `with` block, or when this process exits.
 
     Args:
         n: Maximum number of processes.
-        setup: Called at the start of each process.
+        setup: Called in each worker when it starts.
         arguments: The arguments of `setup`.
     """
     context = multiprocessing.get_context("spawn")
-    theirs, ours = context.Pipe(duplex=False)
-    # Otherwise the first process would start the tracker, with SIGINT unblocked.
+    worker_end, parent_end = context.Pipe(duplex=False)
+    # Starting the tracker unblocks SIGINT, which `_Pool.submit` blocks.
     resource_tracker.ensure_running()
-    with _Pool(n, context, initializer=_start, initargs=(theirs, setup, arguments)) as pool:
+    with _Pool(
+        n, context, initializer=_initialize_worker, initargs=(worker_end, setup, arguments)
+    ) as pool:
         try:
             yield pool
         finally:
-            ours.close()  # the processes exit
+            parent_end.close()  # makes the workers exit
 
 
 def parallel_map(
-    work: Callable[[Item], Result], jobs: Iterable[Item], n_workers: int
+    function: Callable[[Item], Result], items: Iterable[Item], n_workers: int
 ) -> Iterator[Result]:
-    """Yield `work(job)` for each job in order; only a few jobs are taken in advance.
+    """Yield `function(item)` for each item in order. Only a few items are read in advance.
 
     Args:
-        work: A function at the top level of a module.
-        jobs: Jobs and results are sent between processes, so they should be small.
-        n_workers: Number of processes. For 1, or a single job, this process does the work.
+        function: A function at the top level of a module.
+        items: The items. Items and results are sent between processes, so they should be small.
+        n_workers: Number of processes. With one worker or one item, this process does the work.
     """
-    rest = iter(jobs)
-    first = list(islice(rest, 2))
-    rest = chain(first, rest)
+    iterator = iter(items)
+    first = list(islice(iterator, 2))
+    iterator = chain(first, iterator)
     if n_workers == 1 or len(first) < 2:
-        yield from map(work, rest)
+        yield from map(function, iterator)
         return
     try:
         with process_pool(n_workers) as pool:
             try:
-                limit = 2 * n_workers + 1  # no process waits, and memory stays bounded
+                limit = 2 * n_workers + 1  # keeps all workers busy and memory bounded
                 yield from run_futures(
-                    lambda job: pool.submit(work, job), rest, limit, in_order=True
+                    lambda item: pool.submit(function, item), iterator, limit, in_order=True
                 )
             finally:
-                # A process that exits while it sends a large result would block the pool forever.
+                # A worker that exits while it sends a large result would block the pool forever.
                 pool.shutdown(cancel_futures=True)
     except BrokenProcessPool as error:
         raise ElmoError(
-            f"One of {n_workers} worker processes was killed, probably because memory ran out. Use "
-            "fewer with --workers (in Python: workers=1)."
+            f"One of {n_workers} worker processes was killed, probably because memory ran out. "
+            "Reduce their number with --workers (in Python: workers=1)."
         ) from error
 
 
 class _Pool(ProcessPoolExecutor):
     def submit(self, *args: Any, **kwargs: Any) -> Any:
-        # This may start a process. Ctrl-C goes to this process, which then ends the others.
+        # This may start a worker, which inherits the blocked SIGINT. Only the parent handles it.
         with _block_interrupts(), _hide_main():
             return super().submit(*args, **kwargs)
 
 
-def _start(parent: Connection, setup: Callable[..., None] | None, arguments: Any) -> None:
+def _initialize_worker(
+    parent: Connection, setup: Callable[..., None] | None, arguments: Any
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     if setup is not None:
@@ -165,25 +171,25 @@ def _start(parent: Connection, setup: Callable[..., None] | None, arguments: Any
 
 
 def _exit_with_parent(parent: Connection) -> None:
-    """Exit when the process that started this one closes the pipe or dies."""
+    """Exit when the parent process closes the pipe or dies."""
     parent.poll(None)
     os._exit(1)
 
 
 @contextmanager
 def _hide_main() -> Iterator[None]:
-    """Keep new processes from importing the main module.
+    """Prevent new processes from importing the main module.
 
     They do not need it, and a script without `if __name__ == "__main__"` would run again in each.
     """
     main = vars(sys.modules["__main__"])
-    before: dict[str, Any] = {n: main[n] for n in ("__file__", "__spec__") if n in main}
+    original: dict[str, Any] = {n: main[n] for n in ("__file__", "__spec__") if n in main}
     main.pop("__file__", None)
     main["__spec__"] = None
     try:
         yield
     finally:
-        main.update(before)
+        main.update(original)
 
 
 @contextmanager
@@ -191,8 +197,8 @@ def _block_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # not a POSIX system
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

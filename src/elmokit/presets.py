@@ -1,4 +1,4 @@
-"""Named model shapes: those of the released models, and a toy shape for laptops and tests."""
+"""Named configurations: the released models, and a toy model for laptops and tests."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.errors import check_choice
 
 PRESETS: dict[str, BiLMConfig] = {
-    # The same architecture, trainable on two CPU cores within minutes.
+    # The same architecture, but small enough to train on two CPU cores within minutes.
     "toy": BiLMConfig(
         lstm=LstmConfig(dim=256, projection_dim=64),
         char_cnn=CharCnnConfig(filters=((1, 16), (2, 16), (3, 32), (4, 64), (5, 128)), n_highway=1),
     ),
-    # The three released shapes, with the number of parameters in their weight files.
+    # The three released sizes. The comments give the number of parameters in the weight files.
     "small": BiLMConfig(  # 13,593,296
         lstm=LstmConfig(dim=1024, projection_dim=128), char_cnn=CharCnnConfig(n_highway=1)
     ),

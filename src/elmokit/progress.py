@@ -1,4 +1,4 @@
-"""Callbacks for messages and progress: the library reports, the caller decides what is shown."""
+"""Callbacks for messages and progress. The caller decides what to display."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 #: Called with a message for the user.
 LogFn = Callable[[str], None]
-#: Called with the name of the current step, the amount of work done, and the total amount.
+#: Called with the name of the current step, the amount of completed work, and the total amount.
 ProgressFn = Callable[[str, int, int], None]
 
 
 class Progress(NamedTuple):
-    """How much of a text has been processed.
+    """The progress of reading a text.
 
     Attributes:
         tokens: Number of processed tokens.
-        n_bytes: Number of bytes read for these tokens.
-        total_bytes: Size of the whole text in bytes; None if unknown.
+        n_bytes: Number of bytes read.
+        total_bytes: Size of the whole text in bytes, or None if unknown.
         bottleneck: The slowest stage, if known.
     """
 
@@ -37,12 +37,12 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def every_seconds(log: LogFn, seconds: float = 15.0) -> ProgressFn:
-    """Return a progress callback that logs at most one message per `seconds`.
+def throttled_progress(log: LogFn, seconds: float = 15.0) -> ProgressFn:
+    """Return a progress callback that logs a message at most every `seconds` seconds.
 
-    Work that finishes sooner is not logged.
+    Steps that finish sooner are not logged.
     """
-    begin = last = time.monotonic()
+    start = last = time.monotonic()
 
     def progress(name: str, done: int, total: int) -> None:
         nonlocal last
@@ -50,7 +50,7 @@ def every_seconds(log: LogFn, seconds: float = 15.0) -> ProgressFn:
         if done <= 0 or done >= total or now - last < seconds:
             return
         last = now
-        left = (now - begin) / done * (total - done)
-        log(f"{name}: {done / total:.0%}, {left / 60:.1f} min left")
+        remaining = (now - start) / done * (total - done)
+        log(f"{name}: {done / total:.0%}, {remaining / 60:.1f} min left")
 
     return progress

@@ -1,4 +1,4 @@
-"""Graceful shutdown: handle SIGINT and SIGTERM so that a run saves before it stops."""
+"""Graceful shutdown on SIGINT and SIGTERM."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 
 class StopSignal(threading.Event):
-    """Set by the first SIGINT or SIGTERM."""
+    """An event that is set by the first SIGINT or SIGTERM."""
 
     interrupts = False
 
     def run_unless_stopped(self, work: Callable[[], T]) -> T | None:
-        """Call `work`, which must be safe to repeat, and interrupt it when the signal arrives.
+        """Call `work`, and interrupt it when a signal arrives. It must be safe to repeat.
 
         Returns:
-            Its result, or None if it was interrupted.
+            The result of `work`, or None if it was interrupted or not started.
         """
         try:
             self.interrupts = True
@@ -36,14 +36,14 @@ class StopSignal(threading.Event):
 
 @contextmanager
 def stop_signals(log: LogFn = no_log) -> Iterator[StopSignal]:
-    """Turn SIGINT and SIGTERM into an event, so that a run saves before it stops.
+    """Turn SIGINT and SIGTERM into an event, so that a run can save its work before it stops.
 
     Args:
-        log: Called at the first signal with a line for the user.
+        log: Called with a message when the first signal arrives.
     """
     stopped = StopSignal()
 
-    def handle(_: int, __: FrameType | None) -> None:
+    def handle(signum: int, frame: FrameType | None) -> None:
         if not stopped.is_set():
             stopped.set()
             with suppress(RuntimeError):  # the signal arrived during a print
@@ -54,9 +54,9 @@ def stop_signals(log: LogFn = no_log) -> Iterator[StopSignal]:
     if threading.current_thread() is not threading.main_thread():
         yield stopped
         return
-    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+    previous = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stopped
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)

@@ -15,7 +15,7 @@ import numpy as np
 
 from elmokit.config import BiLMConfig, CharCnnConfig
 from elmokit.convert.weights import Entry, build_module, read_parameters, same
-from elmokit.errors import ConfigError, WeightsError, nearest, warn
+from elmokit.errors import ConfigError, WeightsError, suggest, warn
 from elmokit.hdf5_sink import Hdf5Sink
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import N_CHARACTERS, N_STORED_CHARACTERS
@@ -131,7 +131,7 @@ def _check_keys(values: Mapping[str, Any], known: Collection[str], prefix: str) 
     for key in values:
         if key not in known:
             missing = [name for name in known if name not in values]
-            if suggestion := nearest(key, missing):
+            if suggestion := suggest(key, missing):
                 # A misspelled clip would silently give unclipped vectors.
                 raise ConfigError(f"Unknown key '{prefix}{key}'.{suggestion}")
             warn(f"Ignoring the unknown key '{prefix}{key}' in the options.")

@@ -29,7 +29,7 @@ import numpy as np
 from elmokit.config import BiLMConfig, LexiconConfig, LstmConfig
 from elmokit.convert.torch_pickle import read_state_dict
 from elmokit.convert.weights import Array, Entry, build_module, read_parameters, same
-from elmokit.errors import ConfigError, WeightsError, nearest, shortened, warn
+from elmokit.errors import ConfigError, WeightsError, join_names, suggest, warn
 from elmokit.model.bilm import BiLM
 from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
@@ -73,7 +73,7 @@ def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:
     parameters = read_parameters(entries, tensors.get, tensors, folder)
     if unexpected := tensors.keys() - {entry.name for entry in entries}:
         raise WeightsError(
-            f"{folder} contains unexpected tensors: {shortened(sorted(unexpected))}. It is not a "
+            f"{folder} contains unexpected tensors: {join_names(sorted(unexpected))}. It is not a "
             "supported model of ELMoForManyLangs."
         )
     bilm = build_module(lambda: BiLM(config), parameters)
@@ -166,7 +166,7 @@ def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -
     def get(section: str, key: str) -> Any:
         group = values.get(section)
         if not isinstance(group, Mapping) or key not in group:
-            hint = nearest(key, group) if isinstance(group, Mapping) else ""
+            hint = suggest(key, group) if isinstance(group, Mapping) else ""
             raise ConfigError(f"{path}: the key '{section}.{key}' is missing.{hint}")
         return group[key]
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from elmokit.errors import WeightsError, shortened
+from elmokit.errors import WeightsError, join_names
 from elmokit.model.blank import blank
 
 Array = NDArray[np.float32]
@@ -63,7 +63,7 @@ def read_parameters(
         if tensor is None:
             raise WeightsError(
                 f"{source} has no tensor '{entry.name}' {list(entry.shape)}, which the "
-                f"configuration of the model requires. It contains {shortened(names)}."
+                f"configuration of the model requires. It contains {join_names(names)}."
             )
         what = f"Tensor '{entry.name}' in {source}"
         # Before the values are read, because a file can claim any size.

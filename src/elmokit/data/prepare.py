@@ -32,7 +32,7 @@ from elmokit.data.writing import write_corpus
 from elmokit.errors import ConfigError, DataError, warn
 from elmokit.parallel import available_cores
 from elmokit.progress import plural
-from elmokit.storage.overwrite import Kind, new_directory
+from elmokit.storage.overwrite import DirectoryKind, new_directory
 from elmokit.storage.regular import resolve_output
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
@@ -113,7 +113,7 @@ def prepare(
     start = time.monotonic()
     target = resolve_output(output)
     check_files(files, valid_files)
-    kind = Kind("prepared corpus", FILES, is_corpus)
+    kind = DirectoryKind("prepared corpus", FILES, is_corpus)
     with new_directory(target, kind, overwrite=overwrite) as folder:
         work = folder / _WORK
         text = CountedText(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray, unit
-from elmokit.errors import DataError, nearest, optional_imports
+from elmokit.errors import DataError, optional_imports, suggest
 from elmokit.progress import plural
 from elmokit.text.lines import Line, read_lines
 
@@ -93,7 +93,7 @@ def load_static(source: str | Path, *, max_words: int | None = None) -> StaticVe
         return _glove(max_words)
     if not Path(source).is_file():
         raise DataError(
-            f"Unknown static vectors '{source}'.{nearest(source, [GLOVE])} Expected {GLOVE}, or a "
+            f"Unknown static vectors '{source}'.{suggest(source, [GLOVE])} Expected {GLOVE}, or a "
             "text file in word2vec or GloVe format."
         )
     return read_static(source, max_words=max_words)

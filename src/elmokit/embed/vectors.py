@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.embed.layer_choice import LayerChoice, mix_weights
-from elmokit.errors import DataError, nearest
+from elmokit.errors import DataError, suggest
 
 FloatArray = NDArray[np.float32]
 
@@ -90,7 +90,7 @@ class SentenceVectors:
         positions = [k for k, token in enumerate(self.tokens) if token == word]
         if not positions:
             raise DataError(
-                f"'{word}' is not a token of this sentence.{nearest(word, self.tokens)} Its tokens "
+                f"'{word}' is not a token of this sentence.{suggest(word, self.tokens)} Its tokens "
                 f"are: {' '.join(self.tokens)}"
             )
         try:

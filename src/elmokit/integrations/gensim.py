@@ -21,7 +21,7 @@ from elmokit.embed.static import StaticVectors
 from elmokit.embed.tokenized import as_tokens
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, optional_imports
-from elmokit.settings import Count, check
+from elmokit.settings import Count, validate
 from elmokit.text.lines import read_lines
 
 with optional_imports("gensim", "KeyedVectors"):
@@ -81,8 +81,8 @@ def averaged(
     Returns:
         The vectors, most frequent word first, with the attribute "count".
     """
-    check("min_count", min_count, Count)
-    check("max_words", max_words, Count)
+    validate("min_count", min_count, Count)
+    validate("max_words", max_words, Count)
     choice = LayerChoice.parse(layer, elmo.config.n_layers, mix, gamma, allow_all=False)
     chosen = _most_frequent(sentences, min_count, max_words) if words is None else list(words)
     places = {word: place for place, word in enumerate(dict.fromkeys(chosen))}

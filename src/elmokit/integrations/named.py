@@ -18,7 +18,7 @@ from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel, load
 from elmokit.embed.precision import check_precision
 from elmokit.errors import ConfigError, WeightsError
-from elmokit.settings import Count, check
+from elmokit.settings import Count, validate
 
 # Models that stay loaded without a reference: a grid search loads the same one repeatedly.
 _CACHED = 2
@@ -55,7 +55,7 @@ class NamedModel:
                 f"{type(self.name).__name__}. For a loaded model, use `elmo.source`."
             )
         check_precision(self.precision)
-        check("batch_tokens", self.batch_tokens, Count | None)
+        validate("batch_tokens", self.batch_tokens, Count | None)
 
     @contextmanager
     def loaded(self) -> Iterator[ElmoModel]:

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import OutputError, nearest, optional_imports
+from elmokit.errors import OutputError, optional_imports, suggest
 from elmokit.storage.atomic import replace_file
 
 with optional_imports("plot", "Plotting"):
@@ -66,7 +66,7 @@ def check_figure_path(path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(
             f"Invalid figure name '{path.name}': expected a name that ends in "
-            f"{' or '.join(SUFFIXES)}.{nearest(path.suffix.lower(), SUFFIXES)}"
+            f"{' or '.join(SUFFIXES)}.{suggest(path.suffix.lower(), SUFFIXES)}"
         )
     if path.is_dir():
         raise OutputError(f"{path} is a directory. Specify the path of a file.")

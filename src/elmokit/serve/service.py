@@ -16,7 +16,7 @@ from elmokit.embed.model import ElmoModel, load
 from elmokit.embed.scoring import score
 from elmokit.embed.static import load_static
 from elmokit.embed.substitutes import substitutes_at
-from elmokit.errors import ConfigError, nearest
+from elmokit.errors import ConfigError, suggest
 from elmokit.search.index import TokenIndex
 from elmokit.serve.batching import Batcher, Work
 from elmokit.serve.errors import RequestRejected
@@ -214,7 +214,7 @@ def _find(kind: str, name: str, known: Mapping[str, T]) -> T:
     if name in known:
         return known[name]
     raise RequestRejected(
-        f"Unknown {kind} '{name:.80}'.{nearest(name, known)} Available {kind}s: "
+        f"Unknown {kind} '{name:.80}'.{suggest(name, known)} Available {kind}s: "
         f"{', '.join(known) or 'none'}. To serve one, use: elmo serve --{kind} NAME=PATH",
         404,
         param="model" if kind == "model" else "name",

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from elmokit.convert import elmo_for_many_langs
-from elmokit.errors import WeightsError, output_error, shortened
+from elmokit.errors import WeightsError, join_names, output_error
 from elmokit.sources import hdf5dir, modeldir
 
 # The largest published model has 0.4 GB; with a million words, it would have 2.5 GB.
@@ -81,7 +81,7 @@ def _only_model(root: Path, path: Path) -> Path:
     models = [folder for folder in (root, *entries) if folder.is_dir() and _is_model(folder)]
     if len(models) == 1:
         return models[0]
-    listed = shortened(str(entry.relative_to(root)) for entry in models or entries)
+    listed = join_names(str(entry.relative_to(root)) for entry in models or entries)
     if models:
         raise WeightsError(
             f"{path} contains several models, in {listed}. Unpack it and load the directory of one."

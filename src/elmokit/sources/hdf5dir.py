@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from elmokit.convert import bilm_hdf5
-from elmokit.errors import ElmoError, WeightsError, shortened, warn
+from elmokit.errors import ElmoError, WeightsError, join_names, warn
 from elmokit.sources.modeldir import VOCABULARY, ModelParts
-from elmokit.storage.overwrite import Kind, new_directory
+from elmokit.storage.overwrite import DirectoryKind, new_directory
 from elmokit.text.vocab import Vocabulary
 
 OPTIONS = "options.json"
@@ -96,7 +96,7 @@ def save(parts: ModelParts, path: Path, *, overwrite: bool = False) -> None:
         overwrite: Replace an existing model.
     """
     parts.check()
-    kind = Kind("model", FILES, lambda path: (path / OPTIONS).exists())
+    kind = DirectoryKind("model", FILES, lambda path: (path / OPTIONS).exists())
     with new_directory(path, kind, overwrite=overwrite) as folder:
         bilm_hdf5.write(parts.bilm, folder / OPTIONS, folder / WEIGHTS)
         if parts.vocabulary is not None:
@@ -126,7 +126,7 @@ def _choose(folder: Path, kind: str, partner: Path | None) -> Path:
     ):
         if len(choice) == 1:
             return choice[0]
-    listed = shortened(path.name for path in files)
+    listed = join_names(path.name for path in files)
     raise WeightsError(
         f"Expected one {what} in {folder}, such as {OPTIONS if kind == 'options' else WEIGHTS}; "
         f"found {listed}. Pass the options file as the model, and the HDF5 file with --weights "

@@ -15,9 +15,9 @@ from elmokit.errors import (
     DownloadError,
     ElmoError,
     WeightsError,
+    join_names,
     optional_imports,
     output_error,
-    shortened,
     warn,
 )
 from elmokit.sources import hdf5dir, modeldir
@@ -121,7 +121,7 @@ def _model_files(model: str, files: list[str]) -> list[str]:
         ]
     raise WeightsError(
         f"{model} is not a supported model: expected {modeldir.CONFIG} and {modeldir.WEIGHTS}, or "
-        f"options.json and an .hdf5 file; found {shortened(sorted(top))}. Pickle files "
+        f"options.json and an .hdf5 file; found {join_names(sorted(top))}. Pickle files "
         "(.bin, .pt, .pkl) are not downloaded, because they can execute code."
     )
 

@@ -39,7 +39,7 @@ from elmokit.sources.tensors import (
 )
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.manifest import write_json
-from elmokit.storage.overwrite import Kind, new_directory
+from elmokit.storage.overwrite import DirectoryKind, new_directory
 from elmokit.storage.regular import resolve_output
 from elmokit.text.vocab import Vocabulary
 
@@ -147,7 +147,7 @@ def save(
         **modelfiles.without_own(parts.metadata),
         "bilm": parts.bilm.config.to_dict(),
     }
-    kind = Kind("model", FILES, is_model_dir)
+    kind = DirectoryKind("model", FILES, is_model_dir)
     with new_directory(path, kind, overwrite=overwrite) as folder:
         write_json(folder / CONFIG, config)
         weights = parts.bilm.state_dict()

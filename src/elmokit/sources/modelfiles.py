@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import ConfigError, WeightsError, nearest
+from elmokit.errors import ConfigError, WeightsError, suggest
 from elmokit.model.lexicon import Lexicon
 from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.storage.regular import read_bounded
@@ -33,7 +33,7 @@ def read_config(path: Path, form: str, newest: int) -> tuple[BiLMConfig, dict[st
     hint = "Models of other libraries have to be converted first."
     check_format(values, path, form, newest, hint=hint)
     if "bilm" not in values:
-        raise ConfigError(f"{path} has no key 'bilm'.{nearest('bilm', values)}")
+        raise ConfigError(f"{path} has no key 'bilm'.{suggest('bilm', values)}")
     try:
         config = BiLMConfig.from_dict(values["bilm"])
     except ConfigError as error:

@@ -29,7 +29,7 @@ from elmokit.sources import card, modelfiles
 from elmokit.sources.modelfiles import CARD, CONFIG, LEXICON, VOCABULARY
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.manifest import write_json
-from elmokit.storage.overwrite import Kind, new_directory
+from elmokit.storage.overwrite import DirectoryKind, new_directory
 from elmokit.storage.regular import resolve_output
 from elmokit.text.vocab import Vocabulary
 
@@ -137,7 +137,7 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
     values = {"format": FORMAT, "format_version": FORMAT_VERSION}
     known = modelfiles.without_own(parts.metadata)
     config = {**values, **known, "bilm": parts.config.to_dict()}
-    kind = Kind("model", FILES, is_onnx_dir)
+    kind = DirectoryKind("model", FILES, is_onnx_dir)
     with new_directory(path, kind, overwrite=overwrite) as folder:
         write_json(folder / CONFIG, config)
         for graph, name in ((parts.encoder, ENCODER), (parts.bilm, BILM)):

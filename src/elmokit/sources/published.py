@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from elmokit.convert import bilm_hdf5
-from elmokit.errors import ConfigError, WeightsError, nearest
+from elmokit.errors import ConfigError, WeightsError, suggest
 from elmokit.presets import preset
 from elmokit.sources import download, hdf5dir
 from elmokit.sources.download import cache_dir, fetch
@@ -68,7 +68,7 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
     """
     if name not in PUBLISHED:
         raise WeightsError(
-            f"No published model '{name}'.{nearest(name, PUBLISHED)} Expected one of: "
+            f"No published model '{name}'.{suggest(name, PUBLISHED)} Expected one of: "
             f"{', '.join(PUBLISHED)}."
         )
     model = PUBLISHED[name]

@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 from elmokit.convert import elmo_for_many_langs
-from elmokit.errors import WeightsError, nearest, shortened
+from elmokit.errors import WeightsError, join_names, suggest
 from elmokit.sources import archive, hdf5dir, hub, modeldir, onnxdir, published, tfdir
 from elmokit.sources.download import fetch, is_url
 from elmokit.sources.modeldir import ModelParts
@@ -94,7 +94,7 @@ def _resolve(path: str | Path, *, weights: bool = False) -> Path:
     if local.exists() or (not weights and tfdir.find_prefix(local) is not None):
         return local
     siblings = [entry.name for entry in local.parent.iterdir()] if local.parent.is_dir() else []
-    hint = nearest(local.name, siblings)
+    hint = suggest(local.name, siblings)
     if weights:
         raise WeightsError(f"The weight file {text!r} does not exist.{hint}")
     if text in _INSTALLABLE:
@@ -103,7 +103,7 @@ def _resolve(path: str | Path, *, weights: bool = False) -> Path:
         hint = f" Did you mean 'allennlp:{text}'?"
     names = [*named, *published.PUBLISHED]
     raise WeightsError(
-        f"Model {text!r} not found.{hint or nearest(text, names)} Expected a path or one of: "
+        f"Model {text!r} not found.{hint or suggest(text, names)} Expected a path or one of: "
         f"{', '.join(names)}."
     )
 
@@ -145,7 +145,7 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
         return hdf5dir.load(*hdf5dir.find(path), vocab=vocab)
     found = ""
     if path.is_dir():
-        found = f"; found {shortened(sorted(file.name for file in path.iterdir()))}"
+        found = f"; found {join_names(sorted(file.name for file in path.iterdir()))}"
     raise WeightsError(f"{path} is not a model: expected {_FORMATS}{found}.")
 
 

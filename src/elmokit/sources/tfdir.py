@@ -29,7 +29,7 @@ from elmokit.config import BiLMConfig
 from elmokit.convert import bilm_hdf5
 from elmokit.convert.tf_bundle import INDEX, StoredTensor, read_index
 from elmokit.convert.weights import Entry, build_module, read_parameters, same
-from elmokit.errors import ConfigError, WeightsError, shortened, warn
+from elmokit.errors import ConfigError, WeightsError, join_names, warn
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import LMHead
 from elmokit.sources.modeldir import VOCABULARY, ModelParts
@@ -100,7 +100,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
         raise ConfigError(
             f"{prefix} contains no backward language model (variables lm/RNN_1/...): it was "
             "trained with 'bidirectional' false, or is not a checkpoint of bilm-tf. It contains "
-            f"{shortened(tensors)}."
+            f"{join_names(tensors)}."
         )
     entries = list(_entries(tensors, config))
     parameters = read_parameters(entries, tensors.get, tensors, prefix)
@@ -142,13 +142,13 @@ def _read_accumulators(
     slots = [dataclasses.replace(entry, name=entry.name + _SLOT) for entry in entries]
     used = _UNUSED.union(entry.name for entry in (*entries, *slots))
     if unused := sorted(tensors.keys() - used):
-        warn(f"Ignoring unknown variables in {prefix}: {shortened(unused)}.")
+        warn(f"Ignoring unknown variables in {prefix}: {join_names(unused)}.")
     missing = [slot.name for slot in slots if slot.name not in tensors]
     if not missing:
         return read_parameters(slots, tensors.get, tensors, prefix)
     if len(missing) < len(slots):
         warn(
-            f"{prefix} lacks the Adagrad accumulators {shortened(missing)}. All accumulators are "
+            f"{prefix} lacks the Adagrad accumulators {join_names(missing)}. All accumulators are "
             "ignored; further training starts with new ones."
         )
     return None
@@ -213,7 +213,7 @@ def _newest(folder: Path) -> Path:
         return folder / files[0].removesuffix(INDEX)
     if files:
         raise WeightsError(
-            f"{folder} contains several checkpoints ({shortened(files)}), but no file '{_NEWEST}' "
+            f"{folder} contains several checkpoints ({join_names(files)}), but no file '{_NEWEST}' "
             "that names the newest. Pass the path of one of them."
         )
     raise WeightsError(f"No checkpoint {name or 'model.ckpt-N'}{INDEX} found in {folder}.")

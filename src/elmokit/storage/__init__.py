@@ -1,1 +1,1 @@
-"""Files on disk: atomic writes, locks, manifests, tensor files, fingerprints."""
+"""Atomic writes, locks, manifests, tensor files and fingerprints."""

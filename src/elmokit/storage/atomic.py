@@ -1,8 +1,8 @@
 """Atomic writes: a reader sees either the old or the new file or directory, never a partial one.
 
-A file is replaced by one `os.replace`. A directory needs two renames: the old one is moved aside to
-`.NAME.elmokit-old`, then the new one takes its name. If the process is killed between the two,
-`restore_directory` moves the old one back; everything that reads such a directory calls it first.
+A file is replaced with a single rename. To replace a directory, the old directory is first renamed
+to `.NAME.elmokit-old`, and then the new one is renamed to NAME. If the process is killed between
+the two, `restore_directory` undoes the first rename. It must be called before a directory is read.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from elmokit.errors import output_error
 from elmokit.storage.lock import file_lock
 from elmokit.storage.regular import resolve_output
 
-_ASIDE = ".elmokit-old"
+_BACKUP_SUFFIX = ".elmokit-old"
 
 
 @contextmanager
 def replace_file(path: Path, *, temporary: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path to write to, and rename it to `path` at the end.
 
-    After an error, or a kill that leaves the temporary file behind, `path` is as it was.
+    If an error occurs or the process is killed, `path` is unchanged.
 
     Args:
         path: The file to create or replace.
-        temporary: Where to write first, on the same file system. Default: next to `path`.
+        temporary: The temporary path, on the same file system. Default: next to `path`.
 
     Raises:
         OutputError: The file cannot be written.
@@ -44,7 +44,7 @@ def replace_file(path: Path, *, temporary: Path | None = None) -> Iterator[Path]
     except OSError as error:
         raise output_error(path, error) from error
     finally:
-        with suppress(OSError):  # it would hide the first error
+        with suppress(OSError):  # an error here would hide the first one
             temporary.unlink(missing_ok=True)
 
 
@@ -68,17 +68,17 @@ def write_text(path: Path, text: str) -> None:
 def replace_directory(path: Path, *, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """Yield a temporary directory to fill, and rename it to `path` at the end.
 
-    After an error, or a kill that leaves the temporary directory behind, `path` is as it was.
+    If an error occurs or the process is killed, `path` is unchanged.
 
     Args:
         path: The directory to create or replace.
-        check: Called again just before the rename, because another process may have created `path`
-            in the meantime. It raises if `path` must not be replaced.
+        check: Called just before the rename, because another process may have created `path` in the
+            meantime. Raises an exception if `path` must not be replaced.
 
     Raises:
         OutputError: The directory cannot be written.
     """
-    path = resolve_output(path)  # a symbolic link stays, and its target is replaced
+    path = resolve_output(path)  # if `path` is a symbolic link, its target is replaced
     temporary = _temporary(path)
     try:
         temporary.mkdir(parents=True)
@@ -97,47 +97,47 @@ def replace_directory(path: Path, *, check: Callable[[], None] = lambda: None) -
 
 
 def sync_directory(path: Path) -> None:
-    """Flush the names in a directory to disk, before the files they replace are removed."""
-    with suppress(OSError):  # Windows and some file systems cannot
+    """Flush the entries of a directory to disk, so that renames survive a power failure."""
+    with suppress(OSError):  # not supported on Windows and some file systems
         _sync(path)
 
 
 def restore_directory(path: Path) -> None:
-    """Move a directory back that a killed process had moved aside to replace it."""
-    # The caller reports what is wrong with `path`; a loop of links is a RuntimeError.
+    """Restore a directory if a process was killed while it replaced the directory."""
+    # The caller reports invalid paths. For a loop of links, `resolve` raises a RuntimeError.
     with suppress(OSError, ValueError, RuntimeError):
         path = Path(path).resolve()
-        if not path.exists() and _aside(path).is_dir():
+        if not path.exists() and _backup_path(path).is_dir():
             with _rename_lock(path):
                 _restore(path)
 
 
 def restore_directories(parent: Path) -> None:
-    """Call `restore_directory` for everything in `parent` that was moved aside."""
-    for aside in list(parent.glob(f".*{_ASIDE}")):
-        restore_directory(parent / aside.name[1 : -len(_ASIDE)])
+    """Call `restore_directory` for all subdirectories of `parent`."""
+    for backup in list(parent.glob(f".*{_BACKUP_SUFFIX}")):
+        restore_directory(parent / backup.name[1 : -len(_BACKUP_SUFFIX)])
 
 
 def _swap(new: Path, path: Path) -> None:
     try:
         if path.exists():
-            path.rename(_aside(path))
+            path.rename(_backup_path(path))
         new.rename(path)
     finally:
         _restore(path)
 
 
 def _restore(path: Path) -> None:
-    """Move the directory that was moved aside back, or remove it if `path` exists."""
-    aside = _aside(path)
+    """Rename the backup to `path`, or remove it if `path` exists."""
+    backup = _backup_path(path)
     if path.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-    elif aside.exists():
-        aside.rename(path)
+        shutil.rmtree(backup, ignore_errors=True)
+    elif backup.exists():
+        backup.rename(path)
 
 
-def _aside(path: Path) -> Path:
-    return path.with_name(f".{path.name}{_ASIDE}")
+def _backup_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}{_BACKUP_SUFFIX}")
 
 
 def _temporary(path: Path) -> Path:

@@ -17,12 +17,12 @@ _BYTES = 16
 def fingerprint_model(
     config: Mapping[str, Any], arrays: Iterable[tuple[str, NDArray[Any]]], *texts: str
 ) -> str:
-    """Return the fingerprint of a model: its configuration, its arrays, its word lists.
+    """Return the fingerprint of a model.
 
     Args:
-        config: JSON values.
-        arrays: Names and arrays, in a fixed order; only one is in memory at a time.
-        texts: Other inputs that affect the results of the model.
+        config: The configuration as JSON values.
+        arrays: Names and arrays, in a fixed order. Only one array is in memory at a time.
+        texts: Other inputs that affect the results, such as word lists.
     """
     import numpy as np
 
@@ -36,12 +36,12 @@ def fingerprint_model(
 
 
 def fingerprint_file(path: Path) -> str:
-    """Return the fingerprint of the bytes of a file."""
+    """Return the fingerprint of the contents of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=_BYTES)).hexdigest()
 
 
 def fingerprint_texts(texts: Iterable[str]) -> str:
-    """Return the fingerprint of a few strings, in their order."""
+    """Return the fingerprint of an ordered sequence of strings."""
     joined = "\n".join(texts).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(joined, digest_size=_BYTES).hexdigest()

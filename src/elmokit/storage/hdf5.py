@@ -1,7 +1,7 @@
-"""Read untrusted HDF5 files: any damage raises the same type of error, and no other file is opened.
+"""Read untrusted HDF5 files. All kinds of damage raise the same type of error.
 
-Links can point to other files; a dataset can be stored in other files, need a buffer much larger
-than itself, or declare gigabytes of which nothing is stored. Such datasets raise an error.
+Datasets are rejected if they are links, if they are stored in other files, if reading them needs a
+buffer much larger than the dataset, or if they declare far more data than the file contains.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from elmokit.errors import DataError, ElmoError
 from elmokit.storage.regular import check_regular_files
 
 _MAX_CHUNK_BYTES = 1 << 26
-# Weights hardly compress. Small datasets may be of any kind.
-_MAX_RATIO = 100
-_FREE_BYTES = 1 << 24
+# Weights are hardly compressible. The ratio is not checked for small datasets.
+_MAX_COMPRESSION_RATIO = 100
+_MIN_CHECKED_BYTES = 1 << 24
 
 
 def open_hdf5(path: Path, *, error: type[ElmoError] = DataError) -> Any:
-    """Open a file for reading, as an `h5py.File`.
+    """Open an `h5py.File` for reading.
 
     Args:
         path: The file.
-        error: The error to raise if it is missing or damaged.
+        error: The type of the error to raise if the file is missing or damaged.
     """
     import h5py
 
@@ -37,14 +37,14 @@ def open_hdf5(path: Path, *, error: type[ElmoError] = DataError) -> Any:
 
 @contextmanager
 def hdf5_errors(path: Path, *, error: type[ElmoError] = DataError) -> Iterator[None]:
-    """Convert all exceptions that h5py raises for a damaged file to one error."""
+    """Convert all exceptions that h5py raises for damaged files to `error`."""
     try:
         yield
     except ElmoError:
         raise
     except FileNotFoundError:
         raise error(f"{path} does not exist.") from None
-    except Exception as reason:  # h5py raises nearly every type
+    except Exception as reason:  # h5py raises many types
         raise error(
             f"{path} cannot be read as HDF5 ({reason}). It may be truncated, damaged or in another "
             "format; download or write it again."
@@ -52,12 +52,13 @@ def hdf5_errors(path: Path, *, error: type[ElmoError] = DataError) -> Iterator[N
 
 
 def find_dataset(file: Any, name: str, *, error: type[ElmoError] = DataError) -> Any:
-    """Return a dataset whose values are stored in the file itself, or None if there is none.
+    """Return a dataset after validating how it is stored, or None if it does not exist.
 
     Args:
         file: The open file.
-        name: Its path in the file.
-        error: The error to raise for links, and for sizes far larger than the stored data.
+        name: The path of the dataset in the file.
+        error: The type of the error to raise for links, for data in other files, and for sizes far
+            larger than the stored data.
     """
     import h5py
 
@@ -81,7 +82,8 @@ def find_dataset(file: Any, name: str, *, error: type[ElmoError] = DataError) ->
         )
     size, stored = int(item.nbytes), item.id.get_storage_size()
     chunk = math.prod(item.chunks or ()) * item.dtype.itemsize
-    if chunk > max(_MAX_CHUNK_BYTES, size) or size > _FREE_BYTES + _MAX_RATIO * stored:
+    limit = _MIN_CHECKED_BYTES + _MAX_COMPRESSION_RATIO * stored
+    if chunk > max(_MAX_CHUNK_BYTES, size) or size > limit:
         raise error(
             f"'{name}' in {file.filename} declares {size:,} bytes in chunks of {chunk:,}, but only "
             f"{stored:,} bytes are stored. The file is damaged or malicious."

@@ -1,8 +1,8 @@
 """Locks between processes. The operating system releases them when a process ends or is killed.
 
-A lock file exists while its lock is held, and is removed at the end; if a kill leaves it behind, it
-does not block other processes. On file systems without locks (some network file systems), processes
-continue without them: files are still written atomically, but concurrent runs are not detected.
+Lock files are removed when their lock is released. A lock file that a killed process left behind
+does not block other processes. Some network file systems do not support locks. On these, files are
+still written atomically, but concurrent runs are not detected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from elmokit.storage.regular import resolve_output
 RUN_LOCK = ".lock"
 
 _POLL_SECONDS = 0.01
-# `check_not_in_use` holds the lock for an instant, which must not stop a run.
+# A run waits this long, because `check_not_in_use` in another process briefly holds the lock.
 _RUN_TIMEOUT_SECONDS = 0.5
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL}
 
@@ -32,15 +32,15 @@ def file_lock(path: Path, *, timeout: float = -1) -> Iterator[bool]:
 
     Args:
         path: The lock file.
-        timeout: Seconds to wait while another process holds it; negative: without limit.
+        timeout: Seconds to wait if another process holds the lock. Default: no limit.
 
     Yields:
-        Whether the lock is held: False on a file system without locks.
+        Whether the lock is held. False on file systems without locks.
 
     Raises:
-        TimeoutError: Another process holds it.
+        TimeoutError: Another process holds the lock.
     """
-    from filelock import FileLock  # 40 ms
+    from filelock import FileLock  # importing it takes 40 ms
 
     # A soft lock would outlive a killed process.
     lock = FileLock(path, poll_interval=_POLL_SECONDS, thread_local=False, fallback_to_soft=False)
@@ -49,21 +49,26 @@ def file_lock(path: Path, *, timeout: float = -1) -> Iterator[bool]:
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
-        _logger.warning("%s has no file locks: concurrent runs are not detected.", path.parent)
+        _logger.warning(
+            "The file system of %s does not support locks: concurrent runs are not detected.",
+            path.parent,
+        )
     try:
         yield lock.is_locked
     finally:
-        with suppress(OSError):  # before the release, so that a waiting process notices
+        with suppress(OSError):  # before the release, so that waiting processes notice
             path.unlink(missing_ok=True)
         lock.release()
 
 
 @contextmanager
 def run_lock(directory: Path) -> Iterator[None]:
-    """Lock a directory against other runs; create it, and remove it if it remains empty.
+    """Lock a directory so that other runs cannot use it.
+
+    If the directory does not exist, it is created, and removed at the end if it is empty.
 
     Raises:
-        OutputError: Another process uses the directory, or it cannot be written.
+        OutputError: Another process uses the directory, or the directory cannot be written.
     """
     resolve_output(directory)  # rejects invalid names
     is_new = not directory.exists()
@@ -94,7 +99,7 @@ def check_not_in_use(directory: Path) -> None:
                 pass
         except TimeoutError:
             raise _in_use(directory) from None
-        except OSError:  # not writable; the run itself reports that
+        except OSError:  # not writable, which the run itself reports
             pass
 
 

@@ -1,4 +1,4 @@
-"""JSON manifests: written atomically, and read with errors that name the file and the fix."""
+"""Read and write JSON manifests, with helpful errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elmokit.errors import ConfigError, ElmoError
 from elmokit.storage.atomic import write_text
 from elmokit.storage.regular import check_regular_files, read_bounded
 
-# JSON takes up to twenty times as much memory when parsed.
+# Parsed JSON can take twenty times as much memory.
 _MAX_BYTES = 2**26
 
 
@@ -21,7 +21,7 @@ def write_json(path: Path, values: Mapping[str, Any], **options: Any) -> None:
     Args:
         path: The file.
         values: The object.
-        options: Options of `json.dumps`. Default: an indent of 2.
+        options: Arguments for `json.dumps`. The default indent is 2.
 
     Raises:
         OutputError: The file cannot be written.
@@ -36,8 +36,8 @@ def read_json(
 
     Args:
         path: The file.
-        error: The error to raise if it is missing, damaged or not a JSON object.
-        hint: Advice for the error message, a sentence.
+        error: The type of the error to raise if the file is missing, damaged or not a JSON object.
+        hint: A sentence of advice for the error message.
     """
     check_regular_files(path, error)
     try:
@@ -45,8 +45,8 @@ def read_json(
     except FileNotFoundError:
         raise error(f"{path} does not exist. {hint}".rstrip()) from None
     except (OSError, ValueError) as reason:  # a NUL in the path is a ValueError
-        why = getattr(reason, "strerror", None) or reason
-        raise error(f"{path} cannot be read: {why}. {hint}".rstrip()) from reason
+        message = getattr(reason, "strerror", None) or reason
+        raise error(f"{path} cannot be read: {message}. {hint}".rstrip()) from reason
     return parse_json(text, path, error=error, hint=hint)
 
 
@@ -56,10 +56,10 @@ def parse_json(
     """Parse a JSON object.
 
     Args:
-        text: The text.
-        source: Where it came from, for messages.
-        error: The error to raise if it is not a JSON object.
-        hint: Advice for the error message, a sentence.
+        text: The JSON text.
+        source: The file or other source of the text, for the error message.
+        error: The type of the error to raise if the text is not a JSON object.
+        hint: A sentence of advice for the error message.
     """
     try:
         values = json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
@@ -81,16 +81,16 @@ def check_format(
     error: type[ElmoError] = ConfigError,
     hint: str = "",
 ) -> None:
-    """Raise if a manifest has another format or an unsupported version.
+    """Raise an error if a manifest has a different format or an unsupported version.
 
     Args:
         values: The manifest.
-        source: Where it came from, for messages.
-        name: The expected value of its key `format`.
+        source: The file or other source of the manifest, for the error message.
+        name: The expected value of the key `format`.
         newest: The newest supported version.
         oldest: The oldest supported version.
-        error: The error to raise.
-        hint: Advice for another format or an old version, a sentence.
+        error: The type of the error.
+        hint: A sentence of advice for manifests with a different format or an old version.
     """
     if values.get("format") != name:
         value = values.get("format")
@@ -98,8 +98,8 @@ def check_format(
     version = values.get("format_version")
     if type(version) is int and version > newest:
         raise error(
-            f"{source} has version {version}, written by a newer elmokit; this one supports up to "
-            f"version {newest}. Upgrade with: pip install --upgrade elmokit"
+            f"{source} was written by a newer elmokit (format version {version}; this version "
+            f"supports up to {newest}). Upgrade with: pip install --upgrade elmokit"
         )
     if type(version) is not int or version < oldest:
         expected = f"{oldest}" if oldest == newest else f"{oldest} to {newest}"

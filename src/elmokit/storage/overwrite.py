@@ -1,4 +1,4 @@
-"""Overwrite only directories that elmokit wrote."""
+"""Create or overwrite output directories, but only overwrite directories written by elmokit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from elmokit.errors import OutputError
 from elmokit.storage.atomic import replace_directory, restore_directory
 
 
-class Kind(NamedTuple):
-    """A kind of directory.
+class DirectoryKind(NamedTuple):
+    """A kind of output directory.
 
     Attributes:
-        name: Its name in messages: "model".
-        files: The names of all files that it may contain.
-        matches: Returns whether a directory is of this kind.
+        name: The name for error messages, for example "model".
+        files: The names of all files that such a directory can contain.
+        matches: A function that returns whether a directory is of this kind.
     """
 
     name: str
@@ -26,13 +26,13 @@ class Kind(NamedTuple):
 
 
 @contextmanager
-def new_directory(path: Path, kind: Kind, *, overwrite: bool) -> Iterator[Path]:
-    """Yield a temporary directory to fill, which then replaces `path`.
+def new_directory(path: Path, kind: DirectoryKind, *, overwrite: bool) -> Iterator[Path]:
+    """Yield a temporary directory to fill, and rename it to `path` at the end.
 
     Args:
         path: The directory to create.
-        kind: Its kind.
-        overwrite: Replace a directory of the same kind.
+        kind: The kind of directory.
+        overwrite: Whether to replace an existing directory of the same kind.
 
     Raises:
         OutputError: `path` must not be replaced, or cannot be written.

@@ -9,9 +9,9 @@ from elmokit.errors import ElmoError, OutputError
 
 
 def check_regular_files(path: Path, error: type[ElmoError]) -> None:
-    """Raise if `path`, or anything in the directory `path`, is neither a file nor a directory.
+    """Raise an error if `path`, or anything in it, is neither a file nor a directory.
 
-    Only three levels are checked, because `path` may be any directory, such as /.
+    Only three levels of subdirectories are checked, because `path` can be any directory.
     """
     entries = [path]
     for root, folders, files in os.walk(path) if path.is_dir() else ():
@@ -24,11 +24,11 @@ def check_regular_files(path: Path, error: type[ElmoError]) -> None:
 
 
 def read_bounded(path: Path, error: type[ElmoError], *, max_bytes: int = 2**28) -> bytes:
-    """Read a text file of a model or another directory.
+    """Read a file of limited size.
 
     Args:
         path: The file.
-        error: The error to raise if the file is larger than `max_bytes` and would fill the memory.
+        error: The type of the error to raise if the file is larger than `max_bytes`.
         max_bytes: The maximum size in bytes.
     """
     size = path.stat().st_size
@@ -43,8 +43,8 @@ def resolve_output(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of an output, with symbolic links resolved.
 
     Raises:
-        OutputError: No file can have this name: it contains a NUL, is too long, or is
-            a loop of links.
+        OutputError: The path is invalid: it contains a NUL character, is too long, or is a loop of
+            links.
     """
     try:
         resolved = Path(path).resolve()

@@ -1,4 +1,4 @@
-"""safetensors files: opened and written with helpful errors."""
+"""Open and write safetensors files, with helpful errors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def open_tensors(
     error: type[ElmoError] = DataError,
     hint: str = "",
 ) -> Any:
-    """Open a safetensors file and check its header; arrays are memory-mapped on access.
+    """Open a safetensors file and validate its header. Arrays are memory-mapped on access.
 
     Args:
         path: The file.
-        framework: The type of arrays: "np" (numpy) or "pt" (torch).
-        error: The error to raise if the file is missing or damaged.
-        hint: Advice for the error message, a sentence. Default: depends on the kind of the file.
+        framework: The type of arrays to return: "np" (NumPy) or "pt" (PyTorch).
+        error: The type of the error to raise if the file is missing or damaged.
+        hint: A sentence of advice for the error message. Default: depends on the contents.
 
     Returns:
         A `safetensors.safe_open`.
@@ -43,18 +43,18 @@ def open_tensors(
     except MemoryError as reason:
         raise error(
             f"{path} cannot be mapped into memory: it has {path.stat().st_size:,} bytes. It may be "
-            "damaged; otherwise, increase the limit of the address space (ulimit -v)."
+            "damaged. Otherwise, increase the limit of the address space (ulimit -v)."
         ) from reason
     except (SafetensorError, OSError, RuntimeError, ValueError) as reason:
         raise error(
-            f"{path} cannot be read as safetensors ({reason}). {hint or _guess_kind(path)}"
+            f"{path} cannot be read as safetensors ({reason}). {hint or _guess_cause(path)}"
         ) from reason
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write torch tensors to a safetensors file.
+    """Write tensors to a safetensors file.
 
-    The caller writes into a temporary file or directory, see `elmokit.storage.atomic`.
+    This function is not atomic. Use it with `replace_file` or `replace_directory`.
 
     Raises:
         OSError: The file cannot be written, for example because the disk is full.
@@ -67,21 +67,22 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     try:
         save_file(dict(tensors), path)
     except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
-    path.chmod(mode)  # safetensors creates files that only their owner can read
+        match = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(match[1]) if match else errno.EIO, str(error)) from error
+    path.chmod(mode)  # safetensors creates files that only the owner can read
 
 
-def _guess_kind(path: Path) -> str:
+def _guess_cause(path: Path) -> str:
+    """Return why a file may not be a safetensors file, and how to fix it."""
     try:
         with path.open("rb") as file:
-            start = file.read(32)
+            header = file.read(32)
     except OSError:
         return "Check the path and the permissions."
-    if start.startswith(b"version https://git-lfs"):
+    if header.startswith(b"version https://git-lfs"):
         return "It is a Git LFS pointer, not the file itself: run 'git lfs pull' in its directory."
-    if start.startswith(b"\x89HDF"):
+    if header.startswith(b"\x89HDF"):
         return "It is an HDF5 file: load it together with its options.json."
-    if start.startswith((b"\x80", b"PK")) and start[8:9] != b"{":  # where the header begins
+    if header.startswith((b"\x80", b"PK")) and header[8:9] != b"{":  # "{" begins a valid header
         return "It may be a torch pickle, which is not supported because it can execute code."
     return "It may be truncated or in another format; download or save it again."

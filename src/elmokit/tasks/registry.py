@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmokit.errors import ConfigError, nearest
+from elmokit.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
     from elmokit.tasks.task import Task
@@ -47,7 +47,7 @@ def load_task(name: str) -> Task[Any]:
         module = _import_file(Path(name))
     else:
         raise ConfigError(
-            f"Unknown task '{name}'.{nearest(name, TASKS)} Expected one of {', '.join(TASKS)}, "
+            f"Unknown task '{name}'.{suggest(name, TASKS)} Expected one of {', '.join(TASKS)}, "
             "or a Python file that defines a subclass of elmokit.tasks.task.Task."
         )
     from elmokit.tasks.task import Task

@@ -19,7 +19,7 @@ from elmokit.settings import (
     Probability,
     Seed,
     Settings,
-    check,
+    validate,
 )
 from elmokit.train.optimizer import OptimizerConfig
 from elmokit.train.step import StepConfig
@@ -113,8 +113,8 @@ def with_length(
     if len(names := [name for name, value in units.items() if value is not None]) > 1:
         raise ConfigError(f"Expected only one of {', '.join(units)}, not {' and '.join(names)}.")
     if max_tokens is not None:
-        max_steps = math.ceil(check("max_tokens", max_tokens, Positive) / config.tokens_per_step)
+        max_steps = math.ceil(validate("max_tokens", max_tokens, Positive) / config.tokens_per_step)
     if epochs is not None:
-        tokens = check("epochs", epochs, Positive) * n_tokens
+        tokens = validate("epochs", epochs, Positive) * n_tokens
         max_steps = max(1, round(tokens / config.tokens_per_step))
     return config if max_steps is None else dataclasses.replace(config, max_steps=max_steps)

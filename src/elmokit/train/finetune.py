@@ -25,7 +25,7 @@ import torch
 from elmokit.data.corpus import Corpus
 from elmokit.errors import ConfigError
 from elmokit.model.softmax import LMHead
-from elmokit.settings import Bounds, check, with_settings
+from elmokit.settings import Bounds, validate, with_settings
 from elmokit.sources.modeldir import ModelParts
 from elmokit.storage.fingerprint import fingerprint_model
 from elmokit.train.config import RunConfig, with_length
@@ -157,7 +157,7 @@ def finetune_config(
     if head_steps is None:
         default = config.max_steps // 2 if start.new_head else 0
         head_steps = config.optimizer.head_steps or default
-    check("head_steps", head_steps, Annotated[int, Bounds(ge=0, le=config.max_steps)])
+    validate("head_steps", head_steps, Annotated[int, Bounds(ge=0, le=config.max_steps)])
     optimizer = dataclasses.replace(config.optimizer, head_steps=head_steps)
     return dataclasses.replace(config, optimizer=optimizer, start=_fingerprint(start.parts))
 

@@ -31,7 +31,7 @@ from elmokit.bulk.formats.layout import DataType, Layout
 from elmokit.bulk.formats.reading import GetMetadata, StoredSentence, StoredVectors, report_damage
 from elmokit.embed.blocks import TokenIds
 from elmokit.embed.vectors import SentenceVectors
-from elmokit.errors import ConfigError, DataError, ElmoError, nearest, optional_imports
+from elmokit.errors import ConfigError, DataError, ElmoError, optional_imports, suggest
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.regular import check_regular_files
 
@@ -72,7 +72,7 @@ def detect_format(path: Path) -> Format:
     suffix = path.suffix.lower()
     if suffix not in _FORMATS:
         raise ConfigError(
-            f"Invalid suffix '{suffix}' of {path}.{nearest(suffix, _FORMATS)} The suffix selects "
+            f"Invalid suffix '{suffix}' of {path}.{suggest(suffix, _FORMATS)} The suffix selects "
             f"the format; expected one of: {', '.join(_FORMATS)}."
         )
     check_package(_FORMATS[suffix].package, f"A {suffix} file")
