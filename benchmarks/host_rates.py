@@ -43,7 +43,7 @@ class MemoryDirectory(ShardDirectory):
     """A directory of shards in memory, so that the disk is not measured."""
 
     @contextmanager
-    def writing(self, _: str) -> Any:
+    def open_for_writing(self, _: str) -> Any:
         """Yield a file in memory."""
         yield io.BytesIO()
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from elmokit.bulk.formats import open_vectors
-from elmokit.bulk.output import kept_sentences
+from elmokit.bulk.output import count_finished_sentences
 from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.model import ElmoModel
@@ -241,7 +241,7 @@ def test_error_for_a_sentence_with_too_many_tokens_states_line_and_limit(
     text.write_text("fine\n" + "a " * 65_537 + "\n")
     with pytest.raises(DataError, match=r"text\.txt, line 2: .* 65,537 tokens; .* 65,536.*--split"):
         embed_corpus(elmo, [text], folder / "v.npz", SMALL)
-    assert kept_sentences(folder / "v.npz") == 0
+    assert count_finished_sentences(folder / "v.npz") == 0
 
 
 def test_missing_output_directories_are_created(elmo: ElmoModel, text: Path, folder: Path) -> None:
@@ -260,7 +260,7 @@ def test_invalid_line_is_reported_and_previous_chunks_are_kept(
     with pytest.raises(DataError, match=r"text\.txt, line 401"):
         embed_corpus(elmo, [text], out, SMALL)
     assert not out.exists()
-    kept = kept_sentences(out)
+    kept = count_finished_sentences(out)
     assert 380 < kept < 401  # all chunks except the one with the invalid line
     with pytest.warns(ElmoWarning, match=r"Skipped 1 line; .* line 401"):
         summary = embed_corpus(elmo, [text], out, SMALL, skip_bad=True, resume=True)

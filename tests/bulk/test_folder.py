@@ -267,7 +267,7 @@ def test_directory_may_be_remote(elmo: ElmoModel, tmp_path: Path) -> None:
     resumed = ShardDirectory(place, resume=True)
     with resumed.open_run(manifest) as is_resumed:
         assert is_resumed
-        with suppress(Stopped), resumed.writing("000001.parquet") as file:
+        with suppress(Stopped), resumed.open_for_writing("000001.parquet") as file:
             file.write(b"half")
             raise Stopped
         assert list(resumed.records()) == [0]

@@ -238,7 +238,7 @@ def test_files_of_newer_versions_are_rejected(
     write_vectors(path, sentences)
     with h5py.File(path, "r+") as file:
         file.attrs["elmokit"] = file.attrs["elmokit"].replace('"version": 1', '"version": 2')
-    with pytest.raises(DataError, match="format version 2; this elmokit reads 1"):
+    with pytest.raises(DataError, match="format version 2, but elmokit expects 1"):
         open_vectors(path)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from elmokit.bulk.formats import open_vectors
 from elmokit.bulk.formats.block import open_block
-from elmokit.bulk.output import kept_sentences
+from elmokit.bulk.output import count_finished_sentences
 from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.store import ChunkStore
@@ -282,7 +282,7 @@ def test_invalid_line_of_standard_input_keeps_previous_chunks(
     monkeypatch.setattr(sys, "stdin", Stdin(data))
     with pytest.raises(DataError, match="standard input, line 9"):
         embed_corpus(elmo, ["-"], out, SMALL)
-    assert kept_sentences(out) > 0
+    assert count_finished_sentences(out) > 0
     monkeypatch.setattr(sys, "stdin", Stdin(data))
     with pytest.warns(ElmoWarning, match="Skipped 1 line"):
         summary = embed_corpus(elmo, ["-"], out, SMALL, resume=True, skip_bad=True)

@@ -239,7 +239,7 @@ def test_missing_damaged_and_mismatched_shards_are_identified(
     shard = out / "000000.parquet"
     before = shard.read_bytes()
     shard.write_bytes((tmp_path / "other" / "000000.parquet").read_bytes())
-    with pytest.raises(DataError, match=r"000000\.parquet .*differs from the one in shards\.json"):
+    with pytest.raises(DataError, match=r"000000\.parquet .*differs from shards\.json"):
         elmokit.open_vectors(out)[0]
     shard.write_bytes(before[:-40])
     with pytest.raises(DataError, match=r"000000\.parquet is damaged.*Delete it and resume"):

@@ -24,7 +24,7 @@ from elmokit.bulk.executors import (
     Workers,
     make_executor,
 )
-from elmokit.bulk.output import kept_sentences
+from elmokit.bulk.output import count_finished_sentences
 from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.model import ElmoModel
@@ -108,7 +108,7 @@ def test_pool_that_tokenizes_and_several_writers_give_the_same_bytes(
     bad.write_bytes(text.read_bytes() + b"\xff\n")
     with pytest.raises(DataError, match=r"bad\.txt, line 61"):
         embed_corpus(elmo, [bad], folder / "bad.h5", settings)
-    assert 50 < kept_sentences(folder / "bad.h5") <= 60
+    assert 50 < count_finished_sentences(folder / "bad.h5") <= 60
 
 
 # ------------------------------------------------------------------------------------- resuming
@@ -248,7 +248,9 @@ def test_killed_worker_ends_the_run_and_finished_chunks_are_kept(
         embed_corpus(workers, [text], out, SETTINGS, on_progress=kill_one)
     assert killed
     assert [process for process in active_children() if process not in others] == []
-    assert kept_sentences(out) > 0  # and the incomplete file of the worker, which is ignored
+    assert (
+        count_finished_sentences(out) > 0
+    )  # and the incomplete file of the worker, which is ignored
     assert embed_corpus(elmo, [text], out, SETTINGS, resume=True).resumed_sentences > 0
     assert not work_path(out).exists()
     assert out.read_bytes() == whole.read_bytes()

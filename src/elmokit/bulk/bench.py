@@ -14,15 +14,15 @@ from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.progress import LogFn, Progress, no_log
 
-#: Name of the output, its file or directory, and what is stored.
+#: The file or directory and the settings of each output, by its name in the report.
 OUTPUTS: dict[str, tuple[str, EmbedSettings]] = {
     "Parquet, top": ("top", EmbedSettings(layer="top", dtype="float16")),
     "Parquet, all layers": ("all", EmbedSettings(layer="all", dtype="float16")),
     "HDF5, top": ("top.h5", EmbedSettings(layer="top", dtype="float16")),
 }
 _DISK_BLOCKS = 64
-# Number of tokens after which all workers are busy.
-_STARTED = 500_000
+# After this number of tokens, all workers are busy.
+_WARM_UP_TOKENS = 500_000
 
 
 def measure(
@@ -33,20 +33,21 @@ def measure(
     Args:
         workers: The processes that embed the text.
         text: A text file with one sentence per line.
-        directory: Where outputs are written.
+        directory: The directory for the outputs.
         log: Called with a message before each measurement.
 
     Returns:
-        `disk_mb_per_second`, the rate of fsynced writes of 1 GiB; and `outputs`, for each its
-        tokens/s (of the whole run with loading the model, and "sustained": after the first
-        500,000 tokens), MB/s, and the busy seconds of each stage.
+        `disk_mb_per_second`, the speed of writing 1 GiB to disk (with fsync), and `outputs`. For
+        each output, `tokens_per_second` is the speed of the entire run including loading the
+        model, and `sustained_tokens_per_second` is the speed after the first 500,000 tokens.
+        `stages` contains the busy time of each stage in seconds.
     """
     with tempfile.TemporaryDirectory(dir=directory) as folder:
-        log(f"{directory}: fsynced writes")
+        log(f"Measuring the speed of writing to {directory}")
         rate = _disk_rate(Path(folder))
         rows = []
         for name, (output, settings) in OUTPUTS.items():
-            log(f"{text}: {name}")
+            log(f"Embedding {text} ({name})")
             rows.append({"output": name, **_measure(workers, text, Path(folder, output), settings)})
     return {"disk_mb_per_second": rate, "outputs": rows}
 
@@ -61,7 +62,7 @@ def _measure(workers: Workers, text: str, out: Path, settings: EmbedSettings) ->
     summary = embed_corpus(workers, [text], out, settings, on_progress=report)
     seconds = time.perf_counter() - started
     shutil.rmtree(out) if out.is_dir() else out.unlink()
-    sustained = [item for item in reports if item[1] >= _STARTED]
+    sustained = [item for item in reports if item[1] >= _WARM_UP_TOKENS]
     rates = {"tokens_per_second": round(summary.tokens / seconds)}
     if len(sustained) > 1:
         (begin, before), (end, after) = sustained[0], sustained[-1]
@@ -77,7 +78,7 @@ def _measure(workers: Workers, text: str, out: Path, settings: EmbedSettings) ->
 
 
 def _disk_rate(folder: Path) -> float:
-    """Return the MB per second of fsynced writes of blocks of 16 MiB."""
+    """Return the speed of writing to disk (with fsync), in MB per second."""
     block = os.urandom(2**24)
     path = folder / "rate"
     started = time.perf_counter()

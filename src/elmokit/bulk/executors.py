@@ -1,12 +1,14 @@
 """Executors run jobs on chunks: in this process, in a worker pool, or on a Ray cluster.
 
-All executors run the same job (job.py) and produce the same bytes. In this process, its steps are
-stages of a pipeline with a bounded number of chunks between them: a thread reads and tokenizes (for
-a GPU, a pool of processes), the main thread computes, other threads write.
+All executors run the same job (job.py) and produce the same bytes. In this process, the steps of
+the job are the stages of a pipeline, with a bounded number of chunks between them: a thread reads
+and tokenizes (with a GPU, a pool of processes tokenizes), the main thread computes, and other
+threads write.
 
-A worker is a new process (spawned, not forked) with its own model. The first worker loads the model
-alone, so that downloads, compilation and trials happen once. If a worker dies, the run stops and
-finished chunks are kept; all workers exit with this process.
+A worker is a spawned process with its own copy of the model. The first worker loads the model
+before the others, so that downloads, compilation and the selection of kernels happen only once. If
+a worker dies, the run stops, and finished chunks are kept. All workers exit when this process
+exits.
 """
 
 from __future__ import annotations
@@ -41,14 +43,14 @@ _POOL_CHUNKS = 16
 
 @dataclass(frozen=True)
 class Workers:
-    """Processes on this machine, each with its own model, which `elmokit.load` loads.
+    """Worker processes on this machine, each of which loads the model.
 
     Attributes:
-        model: The model.
-        weights: Its HDF5 file, if it is not in the model directory.
+        model: The model, as for `elmokit.load`.
+        weights: The HDF5 weights file, if it is not in the model directory.
         precision: "exact" or "fast".
-        device: As for `elmokit.load`; "auto" distributes the processes over all GPUs.
-        n_workers: Number of processes. Default: 1, which is this process.
+        device: The device, as for `elmokit.load`. "auto" distributes the processes over all GPUs.
+        n_workers: Number of processes. With one (the default), this process is the worker.
     """
 
     model: str | None = None
@@ -79,7 +81,7 @@ class Workers:
 
     @contextmanager
     def executor(self, settings: EmbedSettings) -> Iterator[Executor]:
-        """Start the processes, which exit at the end of the block."""
+        """Start the processes, and stop them when the context exits."""
         devices = self.devices()
         n = len(devices)
         if n == 1:
@@ -91,8 +93,8 @@ class Workers:
         threads = max(1, thread_count(self.model) // n)
         try:
             with process_pool(n, _start_worker, self, queue, threads) as pool:
-                info, warned = pool.submit(_describe, settings).result()
-                for message in warned:
+                info, messages = pool.submit(_describe, settings).result()
+                for message in messages:
                     warn(message, stacklevel=5)
 
                 def submit(job: ChunkJob, chunk: Chunk) -> Future[FinishedChunk]:
@@ -110,7 +112,7 @@ class Workers:
 def make_executor(
     model: Embedder | Workers, settings: EmbedSettings
 ) -> AbstractContextManager[Executor]:
-    """Return the executor: this process, a worker pool, or a cluster."""
+    """Return an executor for a loaded model (this process) or for workers."""
     if isinstance(model, Workers):
         return model.executor(settings)
     return nullcontext(InProcessExecutor(model, settings))
@@ -120,7 +122,7 @@ def make_executor(
 
 
 class InProcessExecutor:
-    """Run jobs in this process, with a thread or a pool for each stage.
+    """Runs jobs in this process, with threads or a process pool for each stage.
 
     Args:
         model: The model.
@@ -128,8 +130,8 @@ class InProcessExecutor:
         writers: Number of threads that write chunks. Default: 1, or several for a GPU.
 
     Attributes:
-        info: The model.
-        parallel: Threads or processes of each stage.
+        info: The description of the model.
+        parallel: Number of threads or processes of each stage.
     """
 
     def __init__(
@@ -140,31 +142,31 @@ class InProcessExecutor:
         on_gpu = str(getattr(model, "device", "cpu")).startswith("cuda")
         cores = available_cores()
         self._tokenizers = min(_GPU_TOKENIZERS, cores // 2) if on_gpu else 0
-        free = max(1, min(_GPU_WRITERS, cores - self._tokenizers - 2))
-        self._writers = writers or (free if on_gpu else 1)
+        n_writers = max(1, min(_GPU_WRITERS, cores - self._tokenizers - 2))
+        self._writers = writers or (n_writers if on_gpu else 1)
         self.parallel = dict.fromkeys(STAGES, 1) | {"write": self._writers}
 
     def run(self, job: ChunkJob, chunks: Iterable[Chunk]) -> Results:
-        """Run a job on chunks, which are read as needed, and yield the results."""
-        ready = self._tokenize(job, chunks)
+        """Run a job on chunks, which are read only when needed, and yield the results."""
+        tokenized = self._tokenize(job, chunks)
         if STDIN not in job.documents:  # Ctrl-C does not interrupt a thread waiting for input
-            ready = prefetch(ready)
-        with ThreadPoolExecutor(self._writers) as writers, closing(ready):
+            tokenized = prefetch(tokenized)
+        with ThreadPoolExecutor(self._writers) as writers, closing(tokenized):
             yield from run_futures(
                 lambda computed: writers.submit(job.write, self.model, computed),
-                self._compute(job, ready),
+                self._compute(job, tokenized),
                 self._writers + 1,
                 in_order=True,
             )
 
     def _compute(self, job: ChunkJob, chunks: Iterable[TokenizedChunk]) -> Iterator[Any]:
-        done, carried = -1, None
+        previous, carried = -1, None
         for chunk in chunks:
             number = int(chunk.record["chunk"])
-            if job.settings.state == "carry" and number and done != number - 1:
+            if job.settings.state == "carry" and number and previous != number - 1:
                 carried = job.output.state_after(number - 1)
             computed = job.compute(self.model, chunk, carried)
-            done, carried = number, computed.carried
+            previous, carried = number, computed.carried
             yield computed
 
     def _tokenize(
@@ -190,26 +192,26 @@ class InProcessExecutor:
 
 @dataclass(frozen=True)
 class WorkerExecutor:
-    """Run jobs in other processes, each with its own model.
+    """Runs jobs in other processes, each with its own copy of the model.
 
     Attributes:
-        info: The model.
-        n: Number of workers.
-        submit: Starts the job of a chunk in a worker.
+        info: The description of the model.
+        n_workers: Number of workers.
+        submit: Starts a job on a chunk in a worker.
     """
 
     info: ModelInfo
-    n: int
+    n_workers: int
     submit: Callable[[ChunkJob, Chunk], Future[FinishedChunk]]
 
     @property
     def parallel(self) -> dict[str, int]:
-        """Processes of each stage."""
-        return dict.fromkeys(STAGES, self.n) | {"read": 1}
+        """Number of processes of each stage."""
+        return dict.fromkeys(STAGES, self.n_workers) | {"read": 1}
 
     def run(self, job: ChunkJob, chunks: Iterable[Chunk]) -> Results:
         """Run a job on chunks; see `InProcessExecutor`."""
-        return run_futures(lambda chunk: self.submit(job, chunk), chunks, self.n + 1)
+        return run_futures(lambda chunk: self.submit(job, chunk), chunks, self.n_workers + 1)
 
 
 Executor = InProcessExecutor | WorkerExecutor
@@ -224,15 +226,15 @@ class ModelWorker:
         use_threads(threads, workers.model)
 
     def describe(self, settings: EmbedSettings) -> tuple[ModelInfo, list[str]]:
-        """Load the model; return its description and the warnings."""
+        """Load the model, and return its description and the warnings about it."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ElmoWarning)
             self._model = self._model or self._workers.load(self._device)
-        warned = [str(w.message) for w in caught if issubclass(w.category, ElmoWarning)]
-        return describe(self._model, settings), warned
+        messages = [str(w.message) for w in caught if issubclass(w.category, ElmoWarning)]
+        return describe(self._model, settings), messages
 
     def run(self, job: ChunkJob, chunk: Chunk, expected: ModelInfo) -> FinishedChunk:
-        """Run a job on a chunk, if the model is the expected one."""
+        """Run a job on a chunk, after checking that the model is the expected one."""
         if self._model is None:
             info, _ = self.describe(job.settings)
             if info != expected:
@@ -245,7 +247,7 @@ class ModelWorker:
         return job.run(self._model, chunk)
 
 
-_worker: ModelWorker  # in a worker process
+_worker: ModelWorker  # set in each worker process
 
 
 def _start_worker(workers: Workers, devices: Any, threads: int) -> None:

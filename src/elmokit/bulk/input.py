@@ -1,15 +1,16 @@
-"""Read text: documents, chunks of text that can be embedded independently, and sentences.
+"""Read documents, divide them into chunks, and split them into sentences.
 
-A document is a text file, optionally compressed, or a Parquet file with a text column, whose rows
-are treated as lines. It can be local, or at a URL such as `s3://...` that pyarrow supports.
+A document is a text file, which may be compressed, or a Parquet file with a text column, whose rows
+are treated as lines. It can be a local file or a URL that pyarrow supports, such as `s3://...`.
 
 By default, each line is a sentence, and an empty line is a sentence without tokens, so that line
-and sentence numbers agree. With `split`, each line is a paragraph that is split into sentences, and
-empty lines only separate paragraphs.
+numbers and sentence numbers agree. With `split`, each line is a paragraph that is split into
+sentences, and empty lines have no sentences.
 
-A chunk is a sequence of lines with about a given number of bytes, possibly from several documents.
-Its boundaries depend only on the text, so any process can compute it. With `split`, long lines
-are divided between sentences, so that memory does not grow with the line.
+A chunk is a sequence of lines of approximately the same total size, possibly from several
+documents. Chunk boundaries depend only on the text, so any process can compute any chunk. With
+`split`, long lines are divided at sentence boundaries, so that memory usage does not depend on the
+length of the lines.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from elmokit.text.lines import STDIN, Line, missing, read_lines, read_pieces
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import words
 
-#: The longest sentence, in bytes of text. (`job.py` limits the number of tokens.)
+#: Maximum size of a sentence in bytes. (`job.py` limits the number of tokens.)
 MAX_SENTENCE_BYTES = 2**20
-# With `split`, longer lines are divided between sentences.
+# With `split`, longer lines are divided at sentence boundaries.
 _PIECE_BYTES = 2**16
-# Characters after a sentence that determine whether it ends there.
+# Number of following characters that can affect whether a sentence ends.
 _LOOK_AHEAD = 256
 
 
 class Passage(NamedTuple):
-    """A line of text, or some sentences of a long one.
+    """A line of text, or some sentences of a long line.
 
     Attributes:
-        document: Index of its document.
-        line: Number of the line (of the row, in a Parquet file), from 1.
-        sentence: Number of sentences of the line before it.
-        offset: Number of characters of the line before it.
+        document: Index of the document.
+        line: Number of the line, or of the row of a Parquet file, from 1.
+        sentence: Number of sentences of the line that precede the passage.
+        offset: Number of characters of the line that precede the passage.
         text: The text.
     """
 
@@ -59,10 +60,10 @@ class Chunk:
     """A sequence of lines.
 
     Attributes:
-        number: Its number, from 0.
-        is_last: Whether it is the last one.
-        passages: The text.
-        n_bytes: Bytes of the text, as UTF-8.
+        number: The number of the chunk, from 0.
+        is_last: Whether the chunk is the last one.
+        passages: The lines, or parts of lines.
+        n_bytes: Size of the text in bytes, in UTF-8.
         skipped: Messages of invalid lines that were skipped.
     """
 
@@ -86,13 +87,13 @@ class Chunk:
 def read_chunks(
     documents: Sequence[str], settings: EmbedSettings, *, column: str = "text", skip_bad: bool
 ) -> Iterator[Chunk]:
-    """Read documents and yield chunks; empty text is one empty chunk.
+    """Read documents and yield their chunks. Empty documents give a single empty chunk.
 
     Args:
-        documents: Their paths or URLs; "-" is standard input.
-        settings: The size of chunks, and whether lines are paragraphs.
+        documents: The paths or URLs of the documents; "-" is standard input.
+        settings: The size of chunks, and whether to split lines into sentences.
         column: The text column of Parquet files.
-        skip_bad: Skip and count lines that are not UTF-8, instead of raising.
+        skip_bad: Skip and count lines that are not valid UTF-8 instead of raising an error.
     """
     skipped: list[str] = []
     passages: list[Passage] = []
@@ -109,12 +110,13 @@ def read_chunks(
 
 
 def check_inputs(names: Sequence[str | Path]) -> None:
-    """Raise if a file is missing or standard input is listed twice, before reading anything."""
+    """Raise an error if a file does not exist or standard input is listed twice."""
     inputs = [str(name) for name in names]
     if inputs.count(STDIN) > 1:
         raise DataError("Standard input ('-') can be read only once.")
     for name in inputs:
-        # Path.exists raises an error if the name is too long, as a sentence may be.
+        # Unlike os.path.exists, Path.exists raises an error for very long names. A user may have
+        # passed a sentence instead of a file name.
         if name != STDIN and not os.path.exists(name):  # noqa: PTH110
             raise DataError(missing(name))
         if name != STDIN and Path(name).is_dir():
@@ -122,7 +124,7 @@ def check_inputs(names: Sequence[str | Path]) -> None:
 
 
 def check_documents(names: Sequence[str]) -> None:
-    """Raise an error if a local document, or a package to read one, is missing."""
+    """Raise an error if a local document, or a package that is needed to read it, is missing."""
     check_inputs([name for name in names if not is_remote(name)])
     if any(is_remote(name) or _is_parquet(name) for name in names):
         _pyarrow()
@@ -134,7 +136,7 @@ def is_remote(name: str) -> bool:
 
 
 def total_size(names: Sequence[str]) -> int | None:
-    """Return the number of bytes of text; None if it is unknown before reading."""
+    """Return the size of the text in bytes, or None if only reading the text reveals it."""
     compressed = (".gz", ".xz", ".bz2", ".zst", ".parquet")
     if any(is_remote(name) or name.lower().endswith(compressed) for name in names):
         return None
@@ -149,7 +151,7 @@ def _is_parquet(name: str) -> bool:
 def _passages(
     name: str, settings: EmbedSettings, column: str, skip_bad: bool, skipped: list[str]
 ) -> Iterator[tuple[int, int, int, str]]:
-    """Yield (line, sentence, offset, text) of a document."""
+    """Yield the line, sentence, offset and text of each passage of a document."""
     max_bytes = _PIECE_BYTES if settings.split else MAX_SENTENCE_BYTES + 1
     if _is_parquet(name):
         pieces = _parquet_pieces(name, column, max_bytes)
@@ -170,10 +172,10 @@ def _passages(
 
 
 def _split_long_lines(pieces: Iterator[Line]) -> Iterator[tuple[int, int, int, str]]:
-    """Join the parts of a line, and divide it between sentences if it is long."""
+    """Join the pieces of each line, and divide long lines at sentence boundaries."""
     text, sentence, offset = "", 0, 0
-    for name, number, more, is_end in pieces:
-        text += more
+    for name, number, piece, is_end in pieces:
+        text += piece
         if is_end:
             yield number, sentence, offset, text
             text, sentence, offset = "", 0, 0
@@ -191,7 +193,7 @@ def _split_long_lines(pieces: Iterator[Line]) -> Iterator[tuple[int, int, int, s
 
 
 def _remote_pieces(name: str, max_bytes: int, skip_bad: bool, skipped: list[str]) -> Iterator[Line]:
-    # A local copy, so that it is decompressed and checked like local files.
+    # Use a local copy, which is decompressed and validated in the same way as local files.
     with tempfile.NamedTemporaryFile(suffix=Path(name).suffix) as copy:
         try:
             _pyarrow().fs.copy_files(name, copy.name)
@@ -228,7 +230,7 @@ def _parquet_pieces(name: str, column: str, max_length: int) -> Iterator[Line]:
 
 
 def _pyarrow() -> Any:
-    with optional_imports("arrow", "A Parquet file or a remote one"):
+    with optional_imports("arrow", "Reading Parquet files or URLs"):
         import pyarrow
         import pyarrow.fs
         import pyarrow.parquet
@@ -245,8 +247,8 @@ def tokenize_line(
 
     Args:
         text: The line.
-        tokenized: Tokens are separated by whitespace; otherwise the line is tokenized.
-        split: The line is a paragraph.
+        tokenized: Whether the text is already tokenized, with tokens separated by whitespace.
+        split: Whether to split the line into sentences.
     """
     for begin, end in split_sentences(text) if split else [(0, len(text))]:
         sentence = text[begin:end]
@@ -254,7 +256,7 @@ def tokenize_line(
 
 
 class Sentence(NamedTuple):
-    """The tokens of a sentence and its position: a file and the number of a line, from 1."""
+    """The tokens of a sentence, and its position: the file and the line number, from 1."""
 
     tokens: list[str]
     file: str
@@ -272,11 +274,11 @@ def read_sentences(
     """Yield the sentences of text files.
 
     Args:
-        files: Files; "-" is standard input.
-        tokenized: Tokens are separated by whitespace; otherwise lines are tokenized.
-        split: Lines are paragraphs.
-        skip_bad: Skip lines that are not UTF-8, instead of raising.
-        on_bad: Called with the message for each skipped line.
+        files: Paths of the files; "-" is standard input.
+        tokenized: Whether the text is already tokenized, with tokens separated by whitespace.
+        split: Whether to split lines into sentences. Otherwise, each line is a sentence.
+        skip_bad: Skip lines that are not valid UTF-8 instead of raising an error.
+        on_bad: Called with a message for each skipped line.
     """
     for file in map(str, files):
         for line in read_lines([file], skip_bad=skip_bad, on_bad=on_bad):

@@ -1,8 +1,8 @@
 """The job of a chunk: tokenize, compute, write.
 
-The steps run one after the other in a worker, and as stages of a pipeline in one process
-(executors.py). The output of a chunk depends only on its text, the model and the settings: batches
-never span chunks, and the token cache is not used.
+In a worker, the steps run one after the other. In a single process, they are the stages of a
+pipeline (executors.py). The output of a chunk depends only on its text, the model and the settings:
+batches never span chunks, and the token cache is not used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from elmokit.embed.tokenized import truncated_tokens
 from elmokit.errors import DataError
 from elmokit.text.tokenize import token_starts
 
-#: The longest sentence, in tokens.
+#: Maximum number of tokens of a sentence.
 MAX_SENTENCE_TOKENS = 2**16
 
 STAGES = ("read", "tokenize", "compute", "write")
@@ -37,7 +37,7 @@ STAGES = ("read", "tokenize", "compute", "write")
 
 @contextmanager
 def timed(times: Times, stage: str) -> Iterator[None]:
-    """Add the time of a block to that of a stage."""
+    """Add the duration of a `with` block to the time of a stage."""
     started = time.perf_counter()
     try:
         yield
@@ -51,7 +51,7 @@ class ModelInfo(NamedTuple):
     Attributes:
         config: The architecture of the biLM.
         manifest: Everything that determines the output, except the text, as JSON values.
-        engine: The engine and kind of device.
+        engine: The name of the engine, with the type of its device.
     """
 
     config: BiLMConfig
@@ -60,7 +60,7 @@ class ModelInfo(NamedTuple):
 
 
 def describe(model: Embedder, settings: EmbedSettings) -> ModelInfo:
-    """Describe a model, after checking that it supports the settings."""
+    """Check that a model supports the settings, and describe it."""
     settings.layout(model.config)
     if settings.state != "carry":
         model.initial_state(settings.state)
@@ -80,11 +80,11 @@ class TokenizedChunk:
     """A tokenized chunk.
 
     Attributes:
-        record: The record of its input.
-        tokens: Its sentences.
+        record: The record of the input.
+        tokens: The tokens of all sentences.
         positions: The arrays `places` and, for untokenized input, `spans`; see block.py.
         texts: The original sentences, if the format stores them.
-        times: Seconds spent on it so far.
+        times: The time that each stage has spent on the chunk.
     """
 
     record: Record
@@ -96,7 +96,14 @@ class TokenizedChunk:
 
 @dataclass
 class ComputedChunk:
-    """A chunk whose vectors are being computed; with state="carry", the state at its end."""
+    """A chunk whose vectors are being computed.
+
+    Attributes:
+        chunk: The tokenized chunk.
+        pending: The vectors, which may still be computed on a GPU.
+        cut_tokens: Number of truncated tokens.
+        carried: With state="carry", the final state of the chunk.
+    """
 
     chunk: TokenizedChunk
     pending: Pending
@@ -105,7 +112,7 @@ class ComputedChunk:
 
 
 class FinishedChunk(NamedTuple):
-    """A finished chunk."""
+    """The record of a chunk that was written, the time of each stage, and its size in bytes."""
 
     record: Record
     times: Times
@@ -114,12 +121,12 @@ class FinishedChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class ChunkJob:
-    """The work on the chunks of a corpus; it can be sent to other processes.
+    """The steps to process a chunk of a corpus, which can be sent to worker processes.
 
     Attributes:
         documents: The names of all documents.
         settings: Which vectors to compute.
-        output: Where to write the chunks.
+        output: The destination of the chunks.
     """
 
     documents: tuple[str, ...]
@@ -192,9 +199,9 @@ class ChunkJob:
         """
         settings = self.settings
         with timed(chunk.times, "compute"):
-            cut = set(truncated_tokens(model.config, [chunk.tokens.words]))
-            numbers = [i for i, word in enumerate(chunk.tokens.words) if word in cut]
-            pending, end = model.compute_block(
+            truncated = set(truncated_tokens(model.config, [chunk.tokens.words]))
+            ids = [i for i, word in enumerate(chunk.tokens.words) if word in truncated]
+            pending, final_state = model.compute_block(
                 chunk.tokens,
                 settings.state,
                 rows=settings.rows,
@@ -203,10 +210,9 @@ class ChunkJob:
                 dtype=settings.dtype,
                 cached=False,
             )
-            after = None if end is None else model.state_arrays(end)
-            return ComputedChunk(
-                chunk, pending, int(np.isin(chunk.tokens.ids, numbers).sum()), after
-            )
+            cut_tokens = int(np.isin(chunk.tokens.ids, ids).sum())
+            carried = None if final_state is None else model.state_arrays(final_state)
+            return ComputedChunk(chunk, pending, cut_tokens, carried)
 
     def write(self, model: Embedder, computed: ComputedChunk) -> FinishedChunk:
         """Wait for the vectors of a chunk and write them."""

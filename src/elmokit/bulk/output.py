@@ -1,9 +1,9 @@
 """The output of `elmo embed`: a single vector file, or a directory of shards (shards.py).
 
-The chunks of a single file are kept in the directory `.FILE.chunks` next to it until the file is
-complete. A thread adds them to the file as they are finished (`.h5`, `.parquet`), or at the end
-(`.npz`, `.safetensors`, which start with the lengths of their arrays). Until then, the output needs
-twice its size on disk.
+The chunks of a single file are stored in the directory `.FILE.chunks` next to the file until it is
+complete. A thread copies them to the file: `.h5` and `.parquet` files as soon as the chunks are
+finished, and `.npz` and `.safetensors` files at the end, because these formats start with the
+lengths of the arrays. During a run, the output needs twice its size on disk.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from elmokit.storage.lock import check_not_in_use
 def make_output(
     out: str | Path, *, resume: bool = False, overwrite: bool = False
 ) -> FileOutput | ShardDirectory:
-    """Return the output with this name; a name without a suffix is a directory."""
+    """Return the output for a path or URL. A name without a suffix is a directory of shards."""
     name = str(out)
     if name.endswith("/") or is_remote(name) or not PurePath(name).suffix:
         return ShardDirectory(name, resume=resume, overwrite=overwrite)
     return FileOutput(Path(name), resume=resume, overwrite=overwrite)
 
 
-def kept_sentences(out: str | Path) -> int:
+def count_finished_sentences(out: str | Path) -> int:
     """Count the sentences that an interrupted run to `out` has finished."""
     return sum(int(record["sentences"]) for record in make_output(out).records().values())
 
@@ -50,13 +50,13 @@ class FileOutput(ChunkStore):
     """A single vector file and the directory of its chunks.
 
     Args:
-        path: The file; its suffix selects the format.
+        path: The file. The suffix selects the format.
         flags: `resume` and `overwrite` of an `Output`.
     """
 
     def __init__(self, path: Path, **flags: bool) -> None:
         detect_format(path)  # checks the suffix
-        check_package("safetensors", "Embedding into a file (a directory of shards needs pyarrow)")
+        check_package("safetensors", "Writing a single vector file")
         super().__init__(path, str(path.with_name(f".{path.name}.chunks")), ".safetensors", **flags)
         self.with_texts = path.suffix.lower() in (".h5", ".hdf5")
 
@@ -87,16 +87,16 @@ class FileOutput(ChunkStore):
             f"{self.path} already exists. Choose another name, or replace it with --overwrite."
         )
 
-    def finished(self, manifest: Manifest, digest: Callable[[], str]) -> dict[str, int] | None:
-        """Return the counts of the file if this run would write it again; see `Output`."""
+    def final_counts(self, manifest: Manifest, digest: Callable[[], str]) -> dict[str, int] | None:
+        """Return the counts of the file if this run has already been finished; see `Output`."""
         if not self.path.exists():
             return None
         metadata: dict[str, Any] = {}
         if self.resume:
-            with suppress(ElmoError), open_vectors(self.path) as stored:  # it can be any file
+            with suppress(ElmoError), open_vectors(self.path) as stored:  # may not be a vector file
                 metadata = stored.metadata
         if metadata.get("run") == manifest and metadata.get("digest") == digest():
-            if Path(self.url).exists():  # the run was killed after it had written the file
+            if Path(self.url).exists():  # the run was killed before it could remove its chunks
                 with self.open_run(manifest):
                     self.clear()
             return dict(metadata["counts"])
@@ -110,12 +110,12 @@ class FileOutput(ChunkStore):
 
     def write(self, block: Block) -> int:
         """Write a chunk; see `Output`."""
-        with self.writing(self.chunk_name(block.record["chunk"])) as file:
+        with self.open_for_writing(self.chunk_name(block.record["chunk"])) as file:
             save_block(file, block)
             return file.tell()
 
     def state_after(self, number: int) -> StateArrays:
-        """Return the final state of a chunk with state="carry"."""
+        """Return the LSTM state at the end of a chunk; see `Output`."""
         block = self._open_chunk(number)
         return {name: block.read(f"state.{name}") for name in ("cell", "hidden")}
 
@@ -126,22 +126,23 @@ class FileOutput(ChunkStore):
     def assemble(
         self, metadata: GetMetadata, times: Times, records: Records
     ) -> Iterator[OnFinished]:
-        """Write the file from its chunks in another thread; see `Output`."""
+        """Assemble the file from its chunks in a separate thread; see `Output`."""
         finished: SimpleQueue[int | BaseException | None] = SimpleQueue()
-        temporary = Path(self.url) / ".output.tmp"  # removed by the next run after a kill
+        # If this process is killed, the next run removes the temporary file.
+        temporary = Path(self.url) / ".output.tmp"
         times["assemble"] = 0.0
 
         def write() -> None:
-            chunks = self._in_order(finished, times)
+            chunks = self._chunks_in_order(finished, times)
             with timed(times, "assemble"), replace_file(self.path, temporary=temporary):
                 detect_format(self.path).write(temporary, chunks, self.layout, metadata)
 
         with ThreadPoolExecutor(1) as pool:
-            writing = pool.submit(write)
+            writer = pool.submit(write)
 
             def add(number: int) -> None:
-                if writing.done():  # it has failed
-                    writing.result()
+                if writer.done():  # the thread has failed
+                    writer.result()
                 finished.put(number)
 
             try:
@@ -152,14 +153,14 @@ class FileOutput(ChunkStore):
                 finished.put(error)
                 raise
             finished.put(None)
-            writing.result()
-        sync_directory(self.path.parent)  # the output must be on disk before chunks are removed
+            writer.result()
+        sync_directory(self.path.parent)  # the file must be on disk before its chunks are removed
         self.clear()
 
-    def _in_order(
+    def _chunks_in_order(
         self, finished: SimpleQueue[int | BaseException | None], times: Times
     ) -> Iterator[Block]:
-        """Yield finished chunks in order, until None (the end) or an error arrives."""
+        """Yield finished chunks in order, until the queue returns None (the end) or an error."""
         ready: set[int] = set()
         number = 0
         while True:
@@ -168,9 +169,9 @@ class FileOutput(ChunkStore):
                 number += 1
             started = time.perf_counter()
             item = finished.get()
-            times["assemble"] -= time.perf_counter() - started  # do not count waiting
+            times["assemble"] -= time.perf_counter() - started  # do not count waiting time
             if item is None:
                 return
             if isinstance(item, BaseException):
-                raise item  # so that the incomplete file is removed
+                raise item  # makes `replace_file` remove the incomplete file
             ready.add(item)

@@ -1,8 +1,8 @@
 """The Ray executor: actors on a cluster, each with its own model. Requires the extra `ray`.
 
 The driver reads the text and sends each chunk to an idle actor. Vectors are never sent: the actor
-writes its chunk to the directory, which all machines must share, and returns its record. Ray
-restarts an actor that died and retries its chunk.
+writes the chunk to the output directory, which all machines must share, and returns the record of
+the chunk. If an actor dies, Ray restarts it and retries its chunk.
 """
 
 from __future__ import annotations
@@ -22,40 +22,41 @@ from elmokit.embed.loading import is_onnx
 from elmokit.embed.onnx_model import check_device
 from elmokit.errors import ConfigError, ElmoError, optional_imports, warn
 
-# Only the text of a few chunks and their records go through the object store.
+# Small, because the object store contains only the text and the records of a few chunks.
 _STORE_BYTES = 200 * 2**20
 
 
 @dataclass(frozen=True)
 class RayCluster(Workers):
-    """Actors on a cluster, each of which loads a model.
+    """Actors on a Ray cluster, each of which loads the model.
 
     Attributes:
-        model: The model, by a path or name that is valid on every machine of the cluster.
-        weights: Its HDF5 file, if it is not in the model directory.
+        model: The name or path of the model, which must be valid on every machine of the cluster.
+        weights: The HDF5 weights file, if it is not in the model directory.
         precision: "exact" or "fast".
         device: "cpu", "cuda", or "auto": GPUs if the cluster has any.
         n_workers: Number of actors. Default: one per GPU, or one per two CPU cores.
-        address: The cluster, as for `ray.init`. Default: one on this machine, for this run.
+        address: The address of the cluster, as for `ray.init`. By default, a cluster is started on
+            this machine for the duration of the run.
     """
 
     address: str | None = None
 
     @contextmanager
     def executor(self, settings: EmbedSettings) -> Iterator[WorkerExecutor]:
-        """Connect to the cluster, and disconnect at the end."""
+        """Connect to the cluster, and disconnect when the context exits."""
         with optional_imports("ray", "--engine ray"):
             import ray
-        joined = not ray.is_initialized()
-        if joined:
-            local: dict[str, Any] = {
+        connects = not ray.is_initialized()
+        if connects:
+            options: dict[str, Any] = {
                 "object_store_memory": _STORE_BYTES,
                 "include_dashboard": False,
             }
             try:
-                ray.init(self.address, log_to_driver=False, **({} if self.address else local))
+                ray.init(self.address, log_to_driver=False, **({} if self.address else options))
             except (ConnectionError, ValueError, RuntimeError) as error:
-                raise ConfigError(f"No Ray cluster at '{self.address}': {error}") from error
+                raise ConfigError(f"Cannot connect to Ray at '{self.address}': {error}") from error
         try:
             yield _start_actors(ray, self, settings)
         except ray.exceptions.RayError as error:
@@ -67,7 +68,7 @@ class RayCluster(Workers):
                 "--resume."
             ) from error
         finally:
-            if joined:
+            if connects:
                 ray.shutdown()
 
 
@@ -81,7 +82,8 @@ def _start_actors(ray: Any, cluster: RayCluster, settings: EmbedSettings) -> Wor
     if on_gpu and not n_gpus:
         raise ConfigError("The Ray cluster has no GPU. Use --device cpu, or auto.")
     n = cluster.n_workers or (n_gpus if on_gpu else max(1, n_cpus // 2))
-    # No more threads than the smallest machine has cores, and half a core left for the driver.
+    # Use at most as many threads per actor as the smallest machine has cores, and reserve half a
+    # core less, to leave time for the driver.
     cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
     threads = max(1, min(n_cpus // n, min((int(c) for c in cores if c >= 1), default=1)))
     actor = ray.remote(
@@ -92,8 +94,8 @@ def _start_actors(ray: Any, cluster: RayCluster, settings: EmbedSettings) -> Wor
     )(ModelWorker)
     device = "cuda" if on_gpu else "cpu"
     workers = [actor.remote(cluster, device, threads)]
-    info, warned = ray.get(workers[0].describe.remote(settings))
-    for message in warned:
+    info, messages = ray.get(workers[0].describe.remote(settings))
+    for message in messages:
         warn(message, stacklevel=5)
     workers += [actor.remote(cluster, device, threads) for _ in range(n - 1)]
     idle: SimpleQueue[Any] = SimpleQueue()

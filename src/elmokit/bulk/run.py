@@ -2,9 +2,9 @@
 
 The text is read once and divided into chunks (input.py). Each chunk is tokenized, computed and
 written (job.py) by an executor (executors.py). Finished chunks are never computed again, and chunk
-boundaries depend only on the text. The output is therefore byte-identical for resumed and
-uninterrupted runs, and for any number of processes. The output is one file or a directory of shards
-(output.py).
+boundaries depend only on the text. The output, which is a single file or a directory of shards
+(output.py), is therefore byte-identical for resumed and uninterrupted runs, and for any number of
+processes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from elmokit.errors import ConfigError, DataError, warn
 from elmokit.progress import Progress, no_log, plural
 from elmokit.text.lines import STDIN
 
-_SUMMED = ("sentences", "tokens", "cut_tokens", "skipped_lines")
+_COUNTS = ("sentences", "tokens", "cut_tokens", "skipped_lines")
 
 
 def embed_corpus(
@@ -117,7 +117,7 @@ class Run:
     def embed(self, on_progress: Callable[[Progress], None]) -> Summary:
         """Compute and write all chunks that are not finished yet."""
         out = self.output
-        if counts := out.finished(self._manifest, self._input_digest):
+        if counts := out.final_counts(self._manifest, self._input_digest):
             return self._summary(counts, counts, 0.0)
         with out.open_run(self._manifest) as is_resumed:
             if out.resume and not is_resumed:
@@ -127,13 +127,13 @@ class Run:
             self._tokens = resumed["tokens"]
             self._n_bytes = sum(int(record["n_bytes"]) for record in self._records.values())
             started = time.monotonic()
-            with out.assemble(self._description, self._times, self._records) as finished:
+            with out.assemble(self._description, self._times, self._records) as on_finished:
                 on_progress(self._progress())
-                for done in self._run_jobs():
-                    self._add(done)
-                    finished(int(done.record["chunk"]))
+                for chunk in self._run_jobs():
+                    self._add(chunk)
+                    on_finished(int(chunk.record["chunk"]))
                     on_progress(self._progress())
-        self._warn_about_lost_input()
+        self._warn_about_invalid_input()
         return self._summary(
             total_counts(self._records.values()), resumed, time.monotonic() - started
         )
@@ -198,12 +198,12 @@ class Run:
             "counts": total_counts(self._records.values()),
         }
 
-    def _add(self, done: FinishedChunk) -> None:
-        self._records[int(done.record["chunk"])] = done.record
-        self._tokens += int(done.record["tokens"])
-        self._n_bytes += int(done.record["n_bytes"])
-        self._written += done.n_bytes
-        for stage, seconds in done.times.items():
+    def _add(self, chunk: FinishedChunk) -> None:
+        self._records[int(chunk.record["chunk"])] = chunk.record
+        self._tokens += int(chunk.record["tokens"])
+        self._n_bytes += int(chunk.record["n_bytes"])
+        self._written += chunk.n_bytes
+        for stage, seconds in chunk.times.items():
             self._times[stage] += seconds
 
     def _progress(self) -> Progress:
@@ -213,7 +213,7 @@ class Run:
         parallel = self.executor.parallel
         return {name: round(t / parallel.get(name, 1), 3) for name, t in self._times.items()}
 
-    def _warn_about_lost_input(self) -> None:
+    def _warn_about_invalid_input(self) -> None:
         """Warn about truncated tokens and skipped lines."""
         counts = total_counts(self._records.values())
         if counts["cut_tokens"]:
@@ -241,8 +241,8 @@ class Run:
 
 
 def total_counts(records: Collection[Record]) -> dict[str, int]:
-    """Sum the counts of chunks."""
-    return {name: sum(int(record[name]) for record in records) for name in _SUMMED}
+    """Return the total counts of chunks with these records."""
+    return {name: sum(int(record[name]) for record in records) for name in _COUNTS}
 
 
 def _bottleneck(stages: dict[str, float]) -> str:

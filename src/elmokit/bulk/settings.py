@@ -1,4 +1,4 @@
-"""The settings and the summary of embedding a corpus."""
+"""The settings and the summary of a run that embeds a corpus."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from elmokit.embed.embedder import StatePolicy
 from elmokit.embed.layer_choice import check_layer, check_mix
 from elmokit.settings import Count, Settings, Size, invalid
 
-#: Approximate bytes of text per chunk: about 50,000 tokens of English, 640 MB of all layers of the
-#: original model. A resumed run repeats at most this much work.
+#: Approximate bytes of text per chunk: about 50,000 tokens of English text. All their layers take
+#: 640 MB for the original model. A resumed run repeats only unfinished chunks.
 CHUNK_BYTES = 2**18
 
 
@@ -27,10 +27,10 @@ class EmbedSettings(Settings):
         mix: With "mix", the weights s, one per layer; they are not normalized.
         gamma: With "mix", the scale.
         dtype: "float32" or "float16".
-        state: The initial state of each sentence, see `Embedder`.
-        rows: With state="carry", the number of texts that are read in parallel.
-        tokenized: Tokens are separated by whitespace; otherwise lines are tokenized.
-        split: Lines are paragraphs to split into sentences; otherwise a line is a sentence.
+        state: The initial state of each sentence; see `Embedder`.
+        rows: With state="carry", the number of rows; see `Embedder`.
+        tokenized: Whether the text is already tokenized, with tokens separated by whitespace.
+        split: Whether to split lines into sentences. Otherwise, each line is a sentence.
         chunk_bytes: Approximate size of a chunk of text in bytes. An interrupted run resumes at the
             first unfinished chunk. Chunk boundaries depend only on the text.
     """
@@ -70,11 +70,12 @@ class Summary:
         cut_tokens: Tokens that were truncated, because they are too long for the model.
         skipped_lines: Invalid lines that were skipped.
         resumed_sentences: Sentences that an interrupted run had already embedded.
-        seconds: Duration of this run, from the first chunk on.
+        seconds: Duration of this run, without loading the model.
         tokens_per_second: Speed of this run.
-        written_bytes: Bytes of the chunks that this run wrote.
-        stages: Seconds that each stage was busy, divided by the number of its threads or processes.
-        bottleneck: The stage that was busy longest.
+        written_bytes: Size of the chunks that this run wrote, in bytes.
+        stages: The busy time of each stage in seconds, divided by the number of its threads or
+            processes.
+        bottleneck: The stage with the longest busy time.
     """
 
     output: Path

@@ -1,9 +1,9 @@
 """Directories of Parquet shards, one per chunk, and their reader.
 
 In addition to the files of every directory of chunks (store.py), a directory of shards contains
-`shards.json`, a list of all shards with their records. It is written last, so that readers know
-that the directory is complete. The footer of a shard contains its record, and the sentences without
-tokens, which have no rows. If several machines write shards, they need a shared directory.
+`shards.json`, a list of all shards with their records. It is written last: a directory with this
+file is complete. The footer of a shard contains its record, and the numbers of the sentences
+without tokens, which have no rows. If several machines write shards, they must share the directory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ShardDirectory(ChunkStore):
     """A directory of Parquet shards.
 
     Args:
-        url: Its path or URL.
+        url: The path or URL of the directory.
         flags: `resume` and `overwrite` of an `Output`.
     """
 
@@ -70,22 +70,22 @@ class ShardDirectory(ChunkStore):
         return {"n_layers": layout.n_layers, "dim": layout.dim, "documents": list(documents)}
 
     def clear(self) -> None:
-        """Remove everything; the list of shards first, so that it never lists removed ones."""
+        """Remove all files: first the list of shards, so that it never lists removed shards."""
         self._remove(SHARDS)
         super().clear()
 
     def read_record(self, name: str) -> Record:
         """Return the record of a shard."""
         with self.open_shard(name) as file:
-            record: Record = self.read_note(name, file, _RECORD)
+            record: Record = self.read_footer(name, file, _RECORD)
         return record
 
     def write(self, block: Block) -> int:
         """Write a shard; see `Output`."""
         empty = np.flatnonzero(block.read("lengths") == 0).tolist()
-        notes = {_RECORD: block.record, _EMPTY: empty}
-        with self.writing(self.chunk_name(block.record["chunk"])) as file:
-            write_shard(file, block, self.layout, self.documents, notes)
+        footer = {_RECORD: block.record, _EMPTY: empty}
+        with self.open_for_writing(self.chunk_name(block.record["chunk"])) as file:
+            write_shard(file, block, self.layout, self.documents, footer)
             return int(file.tell())
 
     @contextmanager
@@ -100,7 +100,7 @@ class ShardDirectory(ChunkStore):
         self.write_json(SHARDS, {"shards": shards})
 
     def open_shard(self, name: str) -> Any:
-        """Open a shard, a `pyarrow.parquet.ParquetFile`."""
+        """Open a shard and return a `pyarrow.parquet.ParquetFile`."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -109,26 +109,25 @@ class ShardDirectory(ChunkStore):
                 f"{self.root}/{name}", filesystem=self.remote, page_checksum_verification=True
             )
         except (pa.ArrowException, OSError) as error:
-            raise self.damaged(name, error) from error
+            raise self.shard_error(name, error) from error
 
-    def read_note(self, name: str, file: Any, key: str) -> Any:
-        """Return a value from the footer of a shard."""
+    def read_footer(self, name: str, file: Any, key: str) -> Any:
+        """Read a JSON value from the footer of a shard."""
         try:
             return json.loads(file.metadata.metadata[key.encode()])
         except (ValueError, KeyError, TypeError) as error:
-            raise self.damaged(name, error) from error
+            raise self.shard_error(name, error) from error
 
-    def damaged(self, name: str, error: object) -> DataError:
+    def shard_error(self, name: str, error: object) -> DataError:
         """Return the error for a damaged shard."""
         return DataError(f"The shard {self.url}/{name} is damaged ({error}). Delete it and resume.")
 
 
 class ShardedVectors(StoredVectors):
-    """Read a directory of shards as one sequence of all sentences.
+    """All sentences of a directory of shards, in the order of the documents and the text.
 
-    Documents are in the order in which they were given, shards and sentences in the order of the
-    text. Sentences without tokens are included. One row group and the bounds of the sentences of
-    one shard are in memory, regardless of the size of the directory.
+    Sentences without tokens are included. Only one row group and the sentence bounds of one shard
+    are in memory, regardless of the size of the directory.
 
     Args:
         url: The path or URL of the directory.
@@ -147,7 +146,7 @@ class ShardedVectors(StoredVectors):
             fields = Layout.__dataclass_fields__.keys() & metadata.keys()
             layout = Layout.from_dict({name: metadata[name] for name in fields})
             self._ends = list(accumulate(int(record["sentences"]) for record in self._records))
-            documents = _ranges(metadata["documents"], self._records)
+            documents = _document_ranges(metadata["documents"], self._records)
         except (KeyError, TypeError, ValueError, IndexError, ConfigError) as error:
             raise DataError(
                 f"Cannot read {url} as a directory of shards: {MANIFEST} or {SHARDS} is damaged "
@@ -155,31 +154,31 @@ class ShardedVectors(StoredVectors):
             ) from error
         super().__init__(Path(url), layout, metadata, self._ends[-1] if self._ends else 0)
         self.documents = documents
-        self._number = -1  # of the open shard
+        self._shard_number = -1  # of the open shard
         self._reader: SentenceReader | None = None
 
     def _read(self, index: int) -> StoredSentence:
         number = bisect.bisect_right(self._ends, index)
         name = self._records[number]["shard"]
         try:
-            if self._reader is None or self._number != number:
+            if self._reader is None or self._shard_number != number:
                 self.close()
                 self._reader = self._open(name, self._records[number])
-                self._number = number
+                self._shard_number = number
             return self._reader.read(index - (self._ends[number - 1] if number else 0))
         except OSError as error:  # the base class of pyarrow's reading errors
-            raise self._folder.damaged(name, error) from error
+            raise self._folder.shard_error(name, error) from error
 
     def _open(self, name: str, record: Record) -> SentenceReader:
         folder = self._folder
         file = folder.open_shard(name)
-        if {"shard": name, **folder.read_note(name, file, _RECORD)} != record:
-            raise folder.damaged(name, f"it differs from the one in {SHARDS}")
+        if {"shard": name, **folder.read_footer(name, file, _RECORD)} != record:
+            raise folder.shard_error(name, f"its record differs from {SHARDS}")
         if not {"token", "token_index", *vector_names(self.layout)} <= set(file.schema_arrow.names):
-            raise folder.damaged(name, "columns are missing")
-        bounds = _bounds(file, int(record["sentences"]), folder.read_note(name, file, _EMPTY))
+            raise folder.shard_error(name, "columns are missing")
+        bounds = _bounds(file, int(record["sentences"]), folder.read_footer(name, file, _EMPTY))
         if bounds is None or bounds[-1] != record["tokens"]:
-            raise folder.damaged(name, "its sentences differ from its record")
+            raise folder.shard_error(name, "its rows differ from its record")
         return SentenceReader(file, self.layout, bounds)
 
     def close(self) -> None:
@@ -190,20 +189,20 @@ class ShardedVectors(StoredVectors):
 
 
 def _bounds(file: Any, n_sentences: int, empty: list[int]) -> NDArray[np.int64] | None:
-    """Return the bounds of the sentences, from the rows of first tokens; None if inconsistent."""
+    """Return the first row of each sentence and the end, or None if they are inconsistent."""
     index = file.read(columns=["token_index"]).column(0).to_numpy()
     starts = np.append(np.flatnonzero(index == 0), len(index))
     has_tokens = np.isin(np.arange(n_sentences), empty, invert=True)
     if has_tokens.sum() != len(starts) - 1:
         return None
-    # A sentence without tokens begins and ends where the next one begins.
+    # The bounds of a sentence without tokens are both the start of the next sentence.
     before = np.concatenate([[0], np.cumsum(has_tokens)])
     bounds: NDArray[np.int64] = starts[before]
     return bounds
 
 
 def _read_finished(folder: ShardDirectory) -> tuple[dict[str, Any], list[Record]]:
-    """Return the manifest and the list of shards; raise an error if the directory is incomplete."""
+    """Return the manifest and the list of shards, or raise an error if the run is not finished."""
     names = folder.names()
     if MANIFEST not in names:
         content = ", ".join(sorted(names)[:6]) or "no files"
@@ -214,8 +213,8 @@ def _read_finished(folder: ShardDirectory) -> tuple[dict[str, Any], list[Record]
     manifest = folder.read_manifest()
     if SHARDS not in names:
         raise DataError(
-            f"{folder.url} is not finished: it contains {len(folder.chunks()):,} shards, but not "
-            f"{SHARDS}, which is written last. If the run is still active, wait until it has "
+            f"{folder.url} is not finished: it contains {len(folder.chunk_names()):,} shards, but "
+            f"not {SHARDS}, which is written last. If the run is still active, wait until it has "
             "finished; otherwise repeat the `elmo embed` command with --resume."
         )
     shards = folder.read_json(SHARDS).get("shards")
@@ -230,7 +229,7 @@ def _read_finished(folder: ShardDirectory) -> tuple[dict[str, Any], list[Record]
     return manifest, shards
 
 
-def _ranges(names: list[str], records: list[Record]) -> list[tuple[str, range]]:
+def _document_ranges(names: list[str], records: list[Record]) -> list[tuple[str, range]]:
     """Return the name of each document and the range of its sentences."""
     totals = [0] * len(names)
     for record in records:

@@ -1,10 +1,10 @@
-"""Outputs of a run, and directories of finished chunks.
+"""The outputs of a run, and directories of finished chunks.
 
-An output is a directory of shards (shards.py), a single file whose chunks are kept in a temporary
-directory until it is complete (output.py), or a token index (search/build.py). Both directories of
-chunks contain:
+An output is a directory of shards (shards.py), a single file whose chunks are stored in a temporary
+directory until the file is complete (output.py), or a token index (search/build.py). A directory of
+shards and the temporary directory contain:
 
-manifest.json         model, settings and documents; written once, at the start
+manifest.json         model, settings and documents; written at the start of the run
 000012.parquet        chunk 12 of a directory of shards
 000012.safetensors    chunk 12 of a single file (formats/block.py)
 .lock                 the run lock (storage/lock.py)
@@ -39,11 +39,11 @@ VERSION = 3
 
 #: The record of a chunk: its input and its sizes, as JSON values.
 Record = dict[str, Any]
-#: The records of chunks by their numbers.
+#: The records of chunks by number.
 Records = dict[int, Record]
 #: Everything that determines the output of a run, except the text, as JSON values.
 Manifest = Mapping[str, Any]
-#: Seconds that each stage was busy.
+#: The busy time of each stage, in seconds.
 Times = dict[str, float]
 #: Called with the number of each finished chunk.
 OnFinished = Callable[[int], None]
@@ -52,13 +52,13 @@ _START_AGAIN = "Start again with --overwrite."
 
 
 class Output(ABC):
-    """Where a run writes its chunks; it can be sent to other processes.
+    """The destination of the chunks of a run, which can be sent to worker processes.
 
     Attributes:
         path: The file or directory.
         resume: Continue an earlier run, if there is one.
         overwrite: Replace an existing output; without `resume`, also discard an earlier run.
-        with_texts: Whether it stores the original sentences.
+        with_texts: Whether to store the original sentences.
         layout: The layout of the vectors, set by `prepare`.
         documents: The names of all documents, set by `prepare`.
     """
@@ -73,16 +73,16 @@ class Output(ABC):
         self.overwrite = overwrite
 
     def prepare(self, layout: Layout, documents: tuple[str, ...]) -> dict[str, Any]:
-        """Set attributes; return values for the manifest of the run in addition to the settings."""
+        """Set `layout` and `documents`, and return additional values for the manifest."""
         self.layout, self.documents = layout, documents
         return {}
 
-    def finished(self, manifest: Manifest, digest: Callable[[], str]) -> dict[str, int] | None:
-        """Return the counts of the output if the same run has finished it, otherwise None.
+    def final_counts(self, manifest: Manifest, digest: Callable[[], str]) -> dict[str, int] | None:
+        """Return the counts of the output, or None if this run has not already been finished.
 
         Args:
             manifest: The model and settings of this run.
-            digest: Reads the text and returns its digest.
+            digest: Called to read the text and compute its digest.
         """
         return None
 
@@ -94,35 +94,35 @@ class Output(ABC):
             manifest: The model, settings and documents of the run.
 
         Yields:
-            Whether it continues an earlier run.
+            Whether an earlier run is continued.
 
         Raises:
-            OutputError: Another process uses the output.
+            OutputError: Another process is using the output.
             ConfigError: The model, settings or documents of the earlier run were different.
         """
 
     @abstractmethod
     def records(self) -> Records:
-        """Return the records of the finished chunks by their numbers."""
+        """Return the records of the finished chunks by number."""
 
     @abstractmethod
     def write(self, block: Block) -> int:
-        """Write a chunk; return its size in bytes."""
+        """Write a chunk and return its size in bytes."""
 
     def state_after(self, number: int) -> StateArrays:
-        """Return the final state of a chunk with state="carry"."""
+        """Return the LSTM state at the end of a chunk, which is stored if state="carry"."""
         raise NotImplementedError
 
     @abstractmethod
     def assemble(
         self, metadata: GetMetadata, times: Times, records: Records
     ) -> AbstractContextManager[OnFinished]:
-        """Complete the output at the end of the block.
+        """Return a context manager that completes the output when it exits without an error.
 
         Args:
             metadata: Returns the description of the run.
-            times: The time that this takes is added to it.
-            records: The chunks that are finished at the start.
+            times: The busy times, to which the stage "assemble" is added.
+            records: The records of the chunks that are already finished.
         """
 
 
@@ -130,9 +130,9 @@ class ChunkStore(Output):
     """A directory of chunks, local or at a URL that pyarrow supports (s3://...).
 
     Args:
-        path: The output.
-        url: The path or URL of the directory.
-        suffix: The suffix of the chunks.
+        path: The output file or directory.
+        url: The path or URL of the directory of chunks.
+        suffix: The file name suffix of chunks.
         flags: `resume` and `overwrite` of an `Output`.
 
     Attributes:
@@ -177,16 +177,16 @@ class ChunkStore(Output):
                 yield is_resumed
             finally:
                 self._remove_temporary_files()
-                if not self.chunks():
+                if not self.chunk_names():
                     self._remove(MANIFEST)
 
     def read_manifest(self) -> dict[str, Any]:
-        """Read the manifest, without its version, which is checked."""
+        """Return the manifest after checking and removing its version."""
         manifest = self.read_json(MANIFEST)
         version = manifest.pop("version", None)
         if version != VERSION:
             raise DataError(
-                f"{self.url} has format version {version}; this elmokit supports version "
+                f"{self.url} has format version {version}, but elmokit expects version "
                 f"{VERSION}. Start again with --overwrite, or use the version of elmokit that "
                 "wrote it."
             )
@@ -200,32 +200,32 @@ class ChunkStore(Output):
 
     def clear(self) -> None:
         """Remove the manifest and all chunks."""
-        for name in [MANIFEST, *self.chunks()]:
+        for name in [MANIFEST, *self.chunk_names()]:
             self._remove(name)
 
     def records(self) -> Records:
         """Return the records of the finished chunks; see `Output`."""
-        records = map(self.read_record, self.chunks())
+        records = map(self.read_record, self.chunk_names())
         return {int(record["chunk"]): record for record in records}
 
     @abstractmethod
     def read_record(self, name: str) -> Record:
         """Return the record of a chunk."""
 
-    def chunks(self) -> list[str]:
-        """Return the names of the finished chunks, in order."""
+    def chunk_names(self) -> list[str]:
+        """Return the file names of the finished chunks, in order."""
         names = (name for name in self.names() if name.endswith(self.suffix))
         return sorted(name for name in names if name.removesuffix(self.suffix).isdecimal())
 
     def chunk_name(self, number: int) -> str:
-        """Return the name of a chunk."""
+        """Return the file name of a chunk."""
         return f"{number:06d}{self.suffix}"
 
     # ------------------------------------------------------------------------------------ files
 
     @contextmanager
-    def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a file that is written atomically."""
+    def open_for_writing(self, name: str) -> Iterator[IO[bytes]]:
+        """Open a file for writing. The file appears in the directory when it is complete."""
         if self.remote is None:
             with replace_file(Path(self.root, name)) as temporary, temporary.open("wb") as file:
                 yield file
@@ -240,12 +240,12 @@ class ChunkStore(Output):
             raise output_error(Path(f"{self.url}/{name}"), error) from error
 
     def write_json(self, name: str, values: Mapping[str, Any]) -> None:
-        """Write a small file."""
-        with self.writing(name) as file:
+        """Write a JSON file."""
+        with self.open_for_writing(name) as file:
             file.write((json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode())
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """Read a small file."""
+        """Read a JSON file."""
         source = f"{self.url}/{name}"
         try:
             if self.remote is None:
@@ -258,7 +258,7 @@ class ChunkStore(Output):
         return parse_json(text, source, error=DataError, hint=_START_AGAIN)
 
     def names(self) -> list[str]:
-        """Return the names of all files; none if the directory does not exist."""
+        """Return the names of all files, or an empty list if the directory does not exist."""
         try:
             if self.remote is None:
                 folder = Path(self.root)

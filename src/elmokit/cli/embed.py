@@ -144,7 +144,7 @@ def _check_engine(engine: str, address: str | None, output: str) -> None:
 
 def _finished(output: str) -> str:
     """Describe what an interrupted run has finished; "" if nothing."""
-    from elmokit.bulk.output import kept_sentences
+    from elmokit.bulk.output import count_finished_sentences
 
-    sentences = kept_sentences(output)
+    sentences = count_finished_sentences(output)
     return finished_work(sentences, "sentence") if sentences else ""

@@ -240,8 +240,8 @@ class IndexOutput(Output):
         mix = None if self._settings.mix is None else list(self._settings.mix)
         return {"layer": list(self._settings.layer), "mix": mix}
 
-    def finished(self, manifest: Manifest, digest: Callable[[], str]) -> dict[str, int] | None:
-        """Return the counts of the last build if this one would repeat it; see `Output`."""
+    def final_counts(self, manifest: Manifest, digest: Callable[[], str]) -> dict[str, int] | None:
+        """Return the counts of the index if this build has already been finished; see `Output`."""
         if self.overwrite or not self.resume or not (self.path / MANIFEST).exists():
             return None
         meta = IndexMeta.read(self.path)

@@ -6,8 +6,8 @@
 .parquet       one row per token                                                  (parquet.py)
 a directory    shards of .parquet, written by many processes or machines          (bulk/shards.py)
 
-All files are written from blocks (block.py), which fit into memory, so a corpus may have any
-size. `open_vectors` reads them one sentence at a time.
+All formats are written block by block (block.py). Blocks fit into memory, so a corpus can have any
+size. `open_vectors` reads files one sentence at a time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Format(NamedTuple):
     """A file format.
 
     Attributes:
-        package: The package that it needs.
+        package: The package that reads and writes the format.
         write: Writes the blocks of a corpus to a path.
         open: Opens a file.
     """
@@ -80,13 +80,18 @@ def detect_format(path: Path) -> Format:
 
 
 def check_package(name: str, purpose: str) -> None:
-    """Raise an error if a package is missing; without torch, safetensors and h5py may be."""
+    """Raise an error if a package is not installed.
+
+    Installations without torch may not have safetensors and h5py, either.
+    """
     with optional_imports("arrow" if name.startswith("pyarrow") else None, purpose):
         importlib.import_module(name)
 
 
 def open_vectors(path: str | Path) -> StoredVectors:
-    """Open vectors on disk: a sequence of (tokens, vectors), which are read on access.
+    """Open a vector file or a directory of shards as a sequence of (tokens, vectors).
+
+    Sentences are read from disk when they are accessed:
 
         with open_vectors("vectors.h5") as stored:
             tokens, vectors = stored[7]           # vectors: (L + 1, T, 2D), or (T, 2D)
@@ -94,8 +99,8 @@ def open_vectors(path: str | Path) -> StoredVectors:
     Args:
         path: An .h5, .npz, .safetensors or .parquet file written by `elmo embed`; an .h5 file
             written by AllenNLP or bilm-tf; a data frame of `elmokit.integrations.arrow` saved as
-            .parquet; or the path or URL of a directory of shards written by `elmo embed`, with the
-            sentences of all documents in order.
+            .parquet; or the path or URL of a directory of shards written by `elmo embed`, which is
+            read as the sentences of all documents in order.
     """
     is_remote = "://" in str(path)
     with report_damage(f"Cannot read {path}; it may be damaged"):
@@ -127,7 +132,7 @@ def write_vectors(
     gamma: float = 1.0,
     dtype: DataType = "float32",
 ) -> None:
-    """Write vectors that are in memory; for a corpus, use `elmokit.bulk.run.embed_corpus`.
+    """Write vectors in memory to a file. For a corpus, use `elmokit.bulk.run.embed_corpus`.
 
     Args:
         path: The file; its suffix selects the format. An existing file is replaced.

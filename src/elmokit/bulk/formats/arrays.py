@@ -1,18 +1,19 @@
 r"""`.npz` and `.safetensors` files: a few long arrays with the vectors of all sentences.
 
-S is the number of sentences, N the number of all tokens.
+S is the number of sentences, N the number of tokens.
 
 offsets         (S + 1,)  sentence i is vectors[offsets[i] : offsets[i + 1]]
 token_offsets   (N + 1,)  token k is the bytes tokens[token_offsets[k] : token_offsets[k + 1] - 1]
-places          (S, 2)    position of each sentence: index of the file, number of the line
-spans           (N, 2)    start and end of each token in that line (not for tokenized input)
+places          (S, 2)    position of each sentence: file index and line number
+spans           (N, 2)    start and end of each token in the line (not for tokenized input)
 vectors         (N, L + 1, 2D) for all layers, else (N, 2D)
 tokens          (bytes,)  the tokens in UTF-8, "\n" after each:
-                          tokens.tobytes().decode().split("\n")[:-1] is the list of all
+                          tokens.tobytes().decode().split("\n")[:-1] is the list of tokens
 
-An `.npz` file is a zip file for `numpy.load` (without pickle). It is not compressed, because
-vectors do not compress, so that arrays can be memory-mapped. Its array `elmokit` contains the
-description, as the bytes of a JSON text; a `.safetensors` file has it in its metadata.
+An `.npz` file is a zip archive that `numpy.load` reads without pickle. It is not compressed,
+because vectors do not compress well and uncompressed arrays can be memory-mapped. The array
+`elmokit` contains the description of the file as the bytes of a JSON string. A `.safetensors` file
+contains the description in its metadata.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def save_npz(path: Path, blocks: Iterable[Block], layout: Layout, metadata: GetM
     description = np.frombuffer(describe(layout, metadata()).encode(), dtype=np.uint8)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for column in [Column.of(DESCRIPTION, description), *columns]:
-            # The default date of a ZipInfo is 1980-01-01: the same input gives the same bytes.
+            # A ZipInfo has a fixed date by default, so the same input gives the same bytes.
             member = zipfile.ZipInfo(f"{column.name}.npy")
             with archive.open(member, "w", force_zip64=True) as file:
                 header = {
@@ -82,12 +83,12 @@ def save_safetensors(
 
 
 def _corpus_columns(blocks: Sequence[Block], layout: Layout) -> list[Column]:
-    """Return the arrays of a corpus, wide types first so that all are aligned."""
+    """Return the arrays of a corpus. Types with more bytes come first, for alignment."""
     sentences = sum(block.sentences for block in blocks)
     tokens = sum(block.tokens for block in blocks)
     token_bytes = sum(block.record["token_bytes"] for block in blocks)
 
-    def pieces(read: Callable[[Block], Array]) -> Callable[[], Iterator[Array]]:
+    def per_block(read: Callable[[Block], Array]) -> Callable[[], Iterator[Array]]:
         return lambda: map(read, blocks)
 
     def offsets(read: Callable[[Block], Array]) -> Callable[[], Iterator[Array]]:
@@ -101,15 +102,15 @@ def _corpus_columns(blocks: Sequence[Block], layout: Layout) -> list[Column]:
             (tokens + 1,),
             offsets(lambda b: b.read("word_lengths")[b.read("ids")] + 1),
         ),
-        Column("places", _INDEX, (sentences, 2), pieces(lambda b: b.read("places")[:, :2])),
+        Column("places", _INDEX, (sentences, 2), per_block(lambda b: b.read("places")[:, :2])),
     ]
     if all(block.has_spans for block in blocks):
-        columns.append(Column("spans", _INDEX, (tokens, 2), pieces(lambda b: b.read("spans"))))
-    by_token = pieces(lambda b: b.read("vectors").swapaxes(0, 1))
+        columns.append(Column("spans", _INDEX, (tokens, 2), per_block(lambda b: b.read("spans"))))
+    vectors_by_token = per_block(lambda b: b.read("vectors").swapaxes(0, 1))
     return [
         *columns,
-        Column("vectors", np.dtype(layout.dtype), (tokens, *layout.shape), by_token),
-        Column("tokens", np.dtype(np.uint8), (token_bytes,), pieces(_token_bytes)),
+        Column("vectors", np.dtype(layout.dtype), (tokens, *layout.shape), vectors_by_token),
+        Column("tokens", np.dtype(np.uint8), (token_bytes,), per_block(_token_bytes)),
     ]
 
 
@@ -125,9 +126,9 @@ def _token_bytes(block: Block) -> Array:
 def _offsets(lengths: Iterator[Array]) -> Iterator[Array]:
     end = 0
     yield np.zeros(1, dtype=np.int64)
-    for piece in lengths:
-        if len(piece):
-            offsets = end + np.cumsum(piece, dtype=np.int64)
+    for block_lengths in lengths:
+        if len(block_lengths):
+            offsets = end + np.cumsum(block_lengths, dtype=np.int64)
             end = int(offsets[-1])
             yield offsets
 
@@ -141,8 +142,8 @@ class ArrayVectors(StoredVectors):
     Args:
         path: The file.
         arrays: The arrays by name, memory-mapped.
-        lengths: The lengths of the arrays.
-        description: The description; None if the file has none.
+        lengths: The length of each array.
+        description: The description of the file; None if the file does not have one.
     """
 
     def __init__(
@@ -159,25 +160,25 @@ class ArrayVectors(StoredVectors):
         self._arrays = arrays
         for offsets, values in (("offsets", "vectors"), ("token_offsets", "tokens")):
             last = lengths[offsets] - 1
-            end = int(self._take(offsets, last, last + 1)[0]) if last >= 0 else -1
+            end = int(self._slice(offsets, last, last + 1)[0]) if last >= 0 else -1
             if end != lengths[values]:
                 raise DataError(
                     f"'{values}' has {lengths[values]} rows, but '{offsets}' ends at {end}"
                 )
 
-    def _take(self, name: str, begin: int, end: int) -> Array:
+    def _slice(self, name: str, begin: int, end: int) -> Array:
         # Neither numpy's memory maps nor safetensors' slices support empty ranges.
         if begin >= end:
             return np.zeros((0, *self.layout.shape), self.layout.dtype)
         return np.asarray(self._arrays[name][begin:end])
 
     def _read(self, index: int) -> StoredSentence:
-        begin, end = self._take("offsets", index, index + 2).tolist()
-        vectors = self._take("vectors", begin, end)
+        begin, end = self._slice("offsets", index, index + 2).tolist()
+        vectors = self._slice("vectors", begin, end)
         tokens: list[str] = []
         if begin < end:
-            bounds = self._take("token_offsets", begin, end + 1)
-            text = self._take("tokens", int(bounds[0]), int(bounds[-1]))
+            bounds = self._slice("token_offsets", begin, end + 1)
+            text = self._slice("tokens", int(bounds[0]), int(bounds[-1]))
             tokens = decode_strings(text, bounds[1:] - bounds[0], drop=1)
         # (T, L + 1, 2D) -> (L + 1, T, 2D)
         return StoredSentence(tokens, vectors.swapaxes(0, 1) if vectors.ndim == 3 else vectors)
@@ -192,7 +193,7 @@ def open_npz(path: Path) -> ArrayVectors:
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
             members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
-            arrays = {m.filename.removesuffix(".npy"): _map(path, file, m) for m in members}
+            arrays = {m.filename.removesuffix(".npy"): _map_array(path, file, m) for m in members}
     except (zipfile.BadZipFile, ValueError, struct.error) as error:
         raise DataError(f"it is not a complete .npz file ({error})") from error
     description = arrays.get(DESCRIPTION, np.zeros(0, np.uint8))[:_MAX_DESCRIPTION_BYTES].tobytes()
@@ -200,7 +201,7 @@ def open_npz(path: Path) -> ArrayVectors:
     return ArrayVectors(path, arrays, lengths, description or None)
 
 
-def _map(path: Path, file: IO[bytes], member: zipfile.ZipInfo) -> Array:
+def _map_array(path: Path, file: IO[bytes], member: zipfile.ZipInfo) -> Array:
     """Memory-map an uncompressed array of a zip file."""
     if member.compress_type != zipfile.ZIP_STORED:
         raise DataError(f"its array '{member.filename}' is compressed; expected no compression")
@@ -223,7 +224,7 @@ def _map(path: Path, file: IO[bytes], member: zipfile.ZipInfo) -> Array:
 
 
 def open_safetensors(path: Path) -> ArrayVectors:
-    """Open a `.safetensors` file; the library checks the header and maps the file."""
+    """Open a `.safetensors` file. The safetensors library validates the header."""
     file = open_tensors(path)
     arrays = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
     lengths = {name: (array.get_shape() or [0])[0] for name, array in arrays.items()}

@@ -2,20 +2,20 @@ r"""A block: the vectors of some sentences, as a few flat arrays that fit into m
 
 S is the number of sentences, N the number of tokens, V the number of distinct words.
 
-vectors         (K, N, 2D)  K = L + 1 for all layers, else 1; tokens in the order of the text
-lengths         (S,)        tokens of each sentence
-ids             (N,)        the word of each token
+vectors         (K, N, 2D)  K = L + 1 for all layers, else 1; tokens are in the order of the text
+lengths         (S,)        number of tokens of each sentence
+ids             (N,)        index of the word of each token
 words           (bytes,)    the concatenated words in UTF-8
-word_lengths    (V,)        bytes of each
-places          (S, 3)      position of each sentence: index of the document, number of the line,
-                            number of the sentence in its line
-spans           (N, 2)      start and end of each token in that line; not for tokenized input
-texts           (bytes,)    the original sentences, for formats that store them
-text_lengths    (S,)        bytes of each
+word_lengths    (V,)        number of bytes of each word
+places          (S, 3)      position of each sentence: document index, line number, and number of
+                            the sentence in the line
+spans           (N, 2)      start and end of each token in the line; not for tokenized input
+texts           (bytes,)    the concatenated original sentences, for formats that store them
+text_lengths    (S,)        number of bytes of each original sentence
 state.*                     with state="carry", the state after the last sentence
 
-On disk a block is a safetensors file of these arrays and a record of its input. It is written
-atomically, and a checksum detects later changes of the vectors.
+On disk, a block is a safetensors file with these arrays and a record of the input. The file is
+written atomically, and a checksum detects later changes to the vectors.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from elmokit.storage.tensors import open_tensors
 Array = NDArray[Any]
 
 # Python strings may contain lone surrogates, which UTF-8 cannot represent.
-_ERRORS = "surrogatepass"
+_ENCODING_ERRORS = "surrogatepass"
 _HINT = "Delete this file and resume, or start with --overwrite."
 
 
@@ -49,9 +49,9 @@ class Block:
     """A block in memory or on disk.
 
     Attributes:
-        record: Its sizes and the record of its input.
+        record: The sizes of the block and the record of the input.
         read: Returns one of the arrays listed at the top of this file.
-        arrays: All arrays of a block in memory.
+        arrays: The arrays, if the block is in memory.
     """
 
     record: Mapping[str, Any]
@@ -70,7 +70,7 @@ class Block:
 
     @property
     def has_spans(self) -> bool:
-        """Whether the positions of tokens in their lines are known."""
+        """Whether the position of each token in its line is known."""
         return bool(self.record["has_spans"])
 
     def words(self) -> list[str]:
@@ -91,8 +91,8 @@ def make_block(
     """Create a block in memory.
 
     Args:
-        tokens: The sentences.
-        arrays: `vectors`, `places`, and `spans` and states if they are known.
+        tokens: The tokens of all sentences.
+        arrays: `vectors` and `places`, and optionally `spans` and the arrays of the state.
         texts: The original sentences, for formats that store them.
         record: The record of the input.
     """
@@ -109,15 +109,15 @@ def make_block(
     sizes = {
         "sentences": len(tokens.lengths),
         "tokens": len(tokens.ids),
-        "token_bytes": int((word_lengths[tokens.ids] + 1).sum()),  # and one per token
+        "token_bytes": int((word_lengths[tokens.ids] + 1).sum()),  # a newline after each token
         "has_spans": "spans" in arrays,
     }
     return Block({**record, **sizes}, all_arrays.__getitem__, all_arrays)
 
 
 def save_block(file: IO[bytes], block: Block) -> None:
-    """Write a block that is in memory."""
-    # Wide types first, so that each array is aligned in the file.
+    """Write a block in memory to a file."""
+    # Types with more bytes come first, so that each array is aligned in the file.
     order = sorted(block.arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     record = {**block.record, "crc32": _checksum(block.arrays["vectors"])}
     columns = [Column.of(name, array) for name, array in order]
@@ -125,7 +125,7 @@ def save_block(file: IO[bytes], block: Block) -> None:
 
 
 def open_block(path: Path) -> Block:
-    """Open a block on disk; raise an error if the file is damaged."""
+    """Open a block on disk. Arrays are read, and the checksum is verified, on access."""
     with open_tensors(path, hint=_HINT) as file:
         text = (file.metadata() or {}).get("record", "")
     record = parse_json(text, path, error=DataError, hint=_HINT)
@@ -145,25 +145,25 @@ def _checksum(array: Array) -> int:
 
 
 def encode_strings(strings: Iterable[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return concatenated strings as an array of bytes, and the number of bytes of each."""
-    pieces = [string.encode("utf-8", _ERRORS) for string in strings]
+    """Concatenate strings. Return their bytes, and the number of bytes of each string."""
+    pieces = [string.encode("utf-8", _ENCODING_ERRORS) for string in strings]
     text = np.frombuffer(b"".join(pieces), dtype=np.uint8)
     return text, np.array([len(piece) for piece in pieces], dtype=np.int64)
 
 
 def decode_strings(text: Array, ends: Array, *, drop: int = 0) -> list[str]:
-    """Return the strings of an array of bytes.
+    """Decode concatenated strings.
 
     Args:
-        text: The bytes.
+        text: The bytes of all strings.
         ends: The end of each string.
-        drop: Bytes to omit at the end of each.
+        drop: Number of bytes to omit at the end of each string.
     """
     raw = text.tobytes()
     strings = []
     begin = 0
     for end in ends.tolist():
-        strings.append(raw[begin : end - drop].decode("utf-8", _ERRORS))
+        strings.append(raw[begin : end - drop].decode("utf-8", _ENCODING_ERRORS))
         begin = end
     return strings
 
@@ -181,13 +181,13 @@ _SAFETENSORS_NAMES = {
 
 @dataclass(frozen=True)
 class Column:
-    """An array of a file.
+    """An array to write to a file, which need not fit into memory.
 
     Attributes:
-        name: Its name in the file.
-        dtype: Its data type.
-        shape: Its shape.
-        pieces: Returns the pieces of the array in order, divided along the first axis.
+        name: The name of the array in the file.
+        dtype: The data type.
+        shape: The shape.
+        pieces: Returns the values in order, as arrays to concatenate along the first axis.
     """
 
     name: str
@@ -202,11 +202,11 @@ class Column:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the array."""
+        """Size of the array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def write(self, file: IO[bytes]) -> None:
-        """Write the values, little-endian, in C order."""
+        """Write the values in little-endian byte order and C order."""
         written = 0
         for piece in self.pieces():
             values = np.ascontiguousarray(piece, dtype=self.dtype.newbyteorder("<"))
@@ -220,11 +220,13 @@ class Column:
 def write_safetensors(
     file: IO[bytes], columns: Sequence[Column], metadata: Mapping[str, str]
 ) -> None:
-    """Write a safetensors file; the library needs all arrays in memory.
+    """Write a safetensors file.
+
+    Unlike `safetensors.numpy.save_file`, this does not need all arrays in memory.
 
     Args:
         file: The file.
-        columns: The arrays, wide types first so that each is aligned.
+        columns: The arrays. Types with more bytes must come first, so that each array is aligned.
         metadata: Strings for the header.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}

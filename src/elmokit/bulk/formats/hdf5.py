@@ -1,11 +1,11 @@
 """`.h5` files in the layout of AllenNLP's `elmo` command, which many programs read.
 
 "0", "1", ...          the vectors of each sentence: (L + 1, T, 2D) for all layers, else (T, 2D)
-"sentence_to_index"    one string, the JSON object {original sentence: its number as a string};
-                       for identical sentences, the number of the last one
+"sentence_to_index"    a JSON object that maps each original sentence to its number (as a string);
+                       for identical sentences, to the number of the last one
 
-elmokit adds attributes, which readers of that layout ignore: `tokens` of each dataset (a JSON list
-of the tokens of the vectors) and `elmokit` of the file.
+elmokit adds attributes, which other readers ignore: each dataset has the attribute `tokens` (a JSON
+list), and the file has the attribute `elmokit` (its description).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5
 INDEX = "sentence_to_index"
 TOKENS = "tokens"
 
-# The index is one string, which writers and readers must have in memory.
+# The index is a single string, which must fit into the memory of writers and readers.
 _MAX_INDEX_SENTENCES = 1_000_000
 _MAX_INDEX_BYTES = 2**28
-# A reader loads all strings of a heap at once.
+# Readers load all strings of a heap at once.
 _STRINGS_PER_HEAP = 32
 _BUFFER_BYTES = 2**20
 
@@ -96,12 +96,12 @@ class Hdf5Vectors(StoredVectors):
         super().__init__(path, layout, metadata, length)
 
     def _guess_layout(self, length: int) -> Layout:
-        """Guess the layout of a file of another program from its first sentence."""
+        """Guess the layout of a file from another program by its first sentence."""
         first = find_dataset(self._file, "0")
         if length and getattr(first, "ndim", 0) not in (2, 3):
             raise DataError("it has no dataset '0' with two or three dimensions")
         shape = first.shape if length else (0, 0, 0)
-        # Files with two dimensions do not name the layer; most contain the top layer.
+        # Two-dimensional datasets do not specify the layer. Most files contain the top layer.
         layer, n_layers = ("all", shape[0]) if len(shape) == 3 else ("top", 1)
         is_half = length and first.dtype == np.float16
         return Layout(layer, "float16" if is_half else "float32", n_layers, shape[-1])
@@ -114,16 +114,16 @@ class Hdf5Vectors(StoredVectors):
         tokens = dataset.attrs.get(TOKENS)
         if tokens is not None:
             return StoredSentence(json.loads(tokens), vectors)
-        return StoredSentence(self._foreign_tokens(index, vectors.shape[-2]), vectors)
+        return StoredSentence(self._tokens_from_index(index, vectors.shape[-2]), vectors)
 
-    def _foreign_tokens(self, index: int, count: int) -> list[str] | None:
+    def _tokens_from_index(self, number: int, n_tokens: int) -> list[str] | None:
         """Look up the tokens in `sentence_to_index`, which contains each sentence only once."""
         if self._index is None:
             dataset = find_dataset(self._file, INDEX)
-            stored = {} if dataset is None else json.loads(dataset[0])
-            self._index = {int(number): sentence for sentence, number in stored.items()}
-        tokens = self._index.get(index, "").split()
-        return tokens if len(tokens) == count else None
+            numbers = {} if dataset is None else json.loads(dataset[0])
+            self._index = {int(number): sentence for sentence, number in numbers.items()}
+        tokens = self._index.get(number, "").split()
+        return tokens if len(tokens) == n_tokens else None
 
     def close(self) -> None:
         """Close the file."""

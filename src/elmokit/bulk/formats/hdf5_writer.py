@@ -1,10 +1,10 @@
 """Write an HDF5 file with many small datasets, several times as fast as the HDF5 library.
 
-The library needs more than 100 microseconds for a dataset with an attribute, longer than a GPU
-needs to compute the vectors in it (`benchmarks/hdf5_writing.py`), and it crashes if the disk is
-full when a file is closed. This module writes the oldest structures of the HDF5 file format, which
-h5py also writes by default; all versions of HDF5 can read and extend them. The structures have the
-names of the "HDF5 File Format Specification",
+The library needs more than 100 microseconds to write a dataset with an attribute, longer than a GPU
+needs to compute its vectors (`benchmarks/hdf5_writing.py`), and it crashes if the disk is full when
+a file is closed. This module writes the oldest structures of the HDF5 file format, which h5py also
+writes by default. All versions of HDF5 can read and extend them. The names of the structures are
+those of the "HDF5 File Format Specification",
 https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html
 """
 
@@ -21,7 +21,8 @@ from elmokit.bulk.formats.block import Array
 
 _NO_ADDRESS = 2**64 - 1
 _MIN_HEAP_BYTES = 4096
-# The default sizes of B-tree nodes: twice as many names in a leaf, and children in other nodes.
+# The default sizes of B-tree nodes: leaves have up to 2 * _LEAF_K names, and internal nodes up to
+# 2 * _INTERNAL_K children.
 _LEAF_K, _INTERNAL_K = 4, 16
 
 # Types of header messages.
@@ -40,10 +41,10 @@ _NODE_BYTES = 24 + (4 * _INTERNAL_K + 1) * 8
 
 
 class Hdf5Writer:
-    """Write datasets to the root group: numbered ones ("0", "1", ...) and named ones.
+    """Writes numbered datasets ("0", "1", ...) and named datasets to the root group.
 
     Args:
-        file: A new file. It is an HDF5 file only after `finish`.
+        file: A new file. It is a valid HDF5 file only after `finish`.
         dtype: The data type of the numbered datasets, "float32" or "float16".
     """
 
@@ -56,7 +57,7 @@ class Hdf5Writer:
         self._named: dict[str, int] = {}
 
     def add_strings(self, strings: Sequence[str]) -> list[bytes]:
-        """Write at most 65,535 strings to a global heap; return a reference to each."""
+        """Write at most 65,535 strings to a global heap and return a reference to each."""
         texts = [string.encode() for string in strings]
         objects = [
             pack("<H6xQ", index, len(text)) + _padded(text)
@@ -69,17 +70,17 @@ class Hdf5Writer:
         return [pack("<IQI", len(text), address, i) for i, text in enumerate(texts, start=1)]
 
     def add_numbers(self, values: Array, attributes: Mapping[str, bytes]) -> None:
-        """Write the next numbered dataset; the attributes are references to strings."""
+        """Write the next numbered dataset. Its attributes are references to strings."""
         data = np.ascontiguousarray(values, self._dtype).reshape(-1).view(np.uint8).data
         number_type = _NUMBER_TYPES[self._dtype.name]
         self._numbered.append(self._write_dataset(number_type, values.shape, data, attributes))
 
     def add_string(self, name: str, reference: bytes) -> None:
-        """Write a dataset of one string."""
+        """Write a named dataset that contains a single string."""
         self._named[name] = self._write_dataset(_STRING_TYPE, (1,), reference, {})
 
     def finish(self, attributes: Mapping[str, bytes]) -> None:
-        """Write the root group, with these attributes, and the superblock."""
+        """Write the root group with its attributes, and the superblock."""
         numbers = np.arange(len(self._numbered)).astype("S")
         names = np.concatenate([numbers, np.array(list(self._named), "S")])
         names = names.astype(f"S{names.itemsize // 8 * 8 + 8}")  # each name ends with a zero
@@ -100,7 +101,7 @@ class Hdf5Writer:
         )
 
     def _write(self, data: bytes | memoryview) -> int:
-        """Write a structure, padded to a multiple of 8 bytes; return its address."""
+        """Write a structure, padded to a multiple of 8 bytes, and return its address."""
         address = self._end
         padding = bytes(-len(data) % 8)
         self._file.write(data)
@@ -125,14 +126,14 @@ class Hdf5Writer:
         return self._write(_object_header(messages, attributes))
 
     def _write_tree(self, names: Array, objects: Array) -> int:
-        """Write the symbol table, a B-tree; return the address of its root.
+        """Write the symbol table, a B-tree, and return the address of its root.
 
         Args:
             names: The positions of the names in the local heap, in order of the names.
             objects: The addresses of their datasets.
         """
         children: list[int] = []
-        keys = [0]  # the last name before each child, and the last of all
+        keys = [0]  # the last name before each child, then the last name of all
         for first in range(0, len(names), 2 * _LEAF_K):
             group = slice(first, first + 2 * _LEAF_K)
             entries = list(zip(names[group].tolist(), objects[group].tolist(), strict=True))
@@ -149,13 +150,13 @@ class Hdf5Writer:
     def _write_level(
         self, level: int, children: list[int], keys: list[int]
     ) -> tuple[list[int], list[int]]:
-        """Write the parents of nodes; return their addresses and keys."""
+        """Write the parents of nodes and return their addresses and keys."""
         firsts = range(0, len(children), 2 * _INTERNAL_K)
         addresses = [self._end + i * _NODE_BYTES for i in range(len(firsts))]
-        neighbors = [_NO_ADDRESS, *addresses, _NO_ADDRESS]
+        siblings = [_NO_ADDRESS, *addresses, _NO_ADDRESS]
         for i, first in enumerate(firsts):
             group = children[first : first + 2 * _INTERNAL_K]
-            node = b"TREE" + pack("<BBHQQ", 0, level, len(group), neighbors[i], neighbors[i + 2])
+            node = b"TREE" + pack("<BBHQQ", 0, level, len(group), siblings[i], siblings[i + 2])
             for key, child in zip(keys[first:], group, strict=False):
                 node += pack("<QQ", key, child)
             node += pack("<Q", keys[first + len(group)])

@@ -1,4 +1,4 @@
-"""The vectors that are stored for each token: layers and data type."""
+"""The layers and the data type of stored vectors."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Vectors = NDArray[np.floating[Any]]
 
 
 class Layout(Settings):
-    """The vectors of one token in a file.
+    """The layers and the data type of the vectors in a file.
 
     Attributes:
-        layer: A layer or combination, or "all" layers; see `elmokit.embed.layer_choice`.
+        layer: A layer, a combination, or "all"; see `elmokit.embed.layer_choice`.
         dtype: "float32", or "float16" with half the size and three significant digits.
         n_layers: Number of layers of the model, L + 1.
         dim: Size of a layer, 2D.
-        mix: With layer "mix", its weights.
-        gamma: With layer "mix", its scale.
+        mix: With layer "mix", the weights s, one per layer.
+        gamma: With layer "mix", the scale.
     """
 
     layer: str
     dtype: DataType
-    # The largest sizes of a model; see `elmokit.config`.
+    # The upper limits are those of `elmokit.config`.
     n_layers: Annotated[int, Bounds(ge=0, le=129)]
     dim: Annotated[int, Bounds(ge=0, le=2**17)]
     mix: tuple[float, ...] | None = None
@@ -54,9 +54,10 @@ class Layout(Settings):
         return self.choice.shape(self.dim)
 
     def choose(self, layers: Any) -> Any:
-        """Return the stored vectors, in numpy or torch: (L + 1, n, 2D) -> (K, n, W).
+        """Compute the vectors to store from all layers: (L + 1, n, 2D) -> (K, n, W).
 
-        K is L + 1 for "all" and 1 otherwise; W is the last dimension of `shape`.
+        The layers can be a NumPy array or a tensor. K is L + 1 for "all" and 1 otherwise, and W is
+        the last dimension of `shape`.
         """
         chosen = self.choice.apply(layers)
         return chosen if self.layer == "all" else chosen[None]
@@ -65,12 +66,12 @@ class Layout(Settings):
         """Raise an error if a value is infinite, not a number, or too large for the data type.
 
         Args:
-            vectors: (K, N, 2D).
+            vectors: The vectors, (K, N, W).
             tokens: The tokens, for the message.
         """
-        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(0, 2)))
-        if len(bad):
-            number = int(np.searchsorted(np.cumsum(tokens.lengths), bad[0], side="right"))
+        invalid = np.flatnonzero(~np.isfinite(vectors).all(axis=(0, 2)))
+        if len(invalid):
+            number = int(np.searchsorted(np.cumsum(tokens.lengths), invalid[0], side="right"))
             start, length = int(tokens.starts[number]), int(tokens.lengths[number])
             words = [tokens.words[i] for i in tokens.ids[start : start + length].tolist()]
             raise DataError(

@@ -1,14 +1,14 @@
 """`.parquet` files: one row per token, for pandas, DuckDB, Spark and others.
 
-sentence       number of the sentence, from 0 (one without tokens has no row)
+sentence       number of the sentence, from 0 (sentences without tokens have no rows)
 token_index    number of the token in its sentence, from 0
 token          the token
-file, line     position of the sentence: index of the input file, number of the line
-start, end     position of the token in that line; null for tokenized input
-vector         2D dimensions; or for all layers `layer_0`, `layer_1`, ...
+file, line     position of the sentence: index of the input file and line number
+start, end     position of the token in the line; null for tokenized input
+vector         the vector; for all layers, there are columns `layer_0`, `layer_1`, ... instead
 
-A shard of a directory has `document`, the name of the input, instead of `file`, and `sentence` is
-the number of the sentence in its line. A sentence is never divided between row groups. Requires the
+The shards of a directory have the column `document` (the name of the input) instead of `file`, and
+`sentence` is the number of the sentence in its line. Sentences never span row groups. Requires the
 extra `arrow`.
 """
 
@@ -37,7 +37,7 @@ from elmokit.bulk.formats.reading import (
 )
 from elmokit.errors import DataError
 
-# Approximate tokens per row group, which a reader has in memory.
+# Approximate number of tokens per row group. Readers keep one row group in memory.
 _GROUP_TOKENS = 16384
 
 _FILE_COLUMNS = {
@@ -74,24 +74,24 @@ def write(path: Path, blocks: Iterable[Block], layout: Layout, metadata: GetMeta
 
 
 def write_shard(
-    file: IO[bytes], block: Block, layout: Layout, documents: Sequence[str], notes: dict[str, Any]
+    file: IO[bytes], block: Block, layout: Layout, documents: Sequence[str], footer: dict[str, Any]
 ) -> None:
     """Write a shard of a directory, one row per token.
 
     Args:
         file: The file.
         block: The vectors.
-        layout: Their layout.
+        layout: The layout of the vectors.
         documents: The names of all documents.
-        notes: JSON values for the footer.
+        footer: JSON values to store in the footer of the file.
     """
     import pyarrow as pa
 
     names = pa.array(documents, pa.string())
     with _open_writer(file, _SHARD_COLUMNS, layout) as writer:
-        documents_of = np.repeat(block.read("places")[:, 0], block.read("lengths"))
-        _write_rows(writer, block, layout, {"document": names.take(pa.array(documents_of))})
-        writer.add_key_value_metadata({name: json.dumps(note) for name, note in notes.items()})
+        document_indices = np.repeat(block.read("places")[:, 0], block.read("lengths"))
+        _write_rows(writer, block, layout, {"document": names.take(pa.array(document_indices))})
+        writer.add_key_value_metadata({name: json.dumps(value) for name, value in footer.items()})
 
 
 def _open_writer(file: IO[bytes], columns: dict[str, str], layout: Layout) -> Any:
@@ -99,19 +99,19 @@ def _open_writer(file: IO[bytes], columns: dict[str, str], layout: Layout) -> An
     import pyarrow.parquet as pq
 
     fields = [
-        pa.field(name, pa.type_for_alias(kind), nullable=name in ("start", "end"))
-        for name, kind in columns.items()
+        pa.field(name, pa.type_for_alias(data_type), nullable=name in ("start", "end"))
+        for name, data_type in columns.items()
     ]
-    number = pa.float16() if layout.dtype == "float16" else pa.float32()
-    # Parquet files without nulls are written faster.
-    vector = pa.list_(pa.field("element", number, nullable=False), layout.shape[-1])
+    element = pa.float16() if layout.dtype == "float16" else pa.float32()
+    # Columns without nulls are written faster.
+    vector = pa.list_(pa.field("element", element, nullable=False), layout.shape[-1])
     names = vector_names(layout)
     return pq.ParquetWriter(
         file,
         pa.schema([*fields, *(pa.field(name, vector, nullable=False) for name in names)]),
         use_dictionary=list(columns),
         write_statistics=list(columns),
-        # Vectors do not compress; the other columns are small.
+        # Vectors do not compress well.
         compression={**dict.fromkeys(columns, "zstd"), **dict.fromkeys(names, "none")},
         write_page_checksum=True,
     )
@@ -123,8 +123,8 @@ def _write_rows(writer: Any, block: Block, layout: Layout, extra: dict[str, Any]
     Args:
         writer: The file.
         block: The block.
-        layout: The layout of its vectors.
-        extra: The columns that only this kind of file has.
+        layout: The layout of the vectors.
+        extra: Additional columns, which only files or only shards have.
     """
     import pyarrow as pa
 
@@ -164,7 +164,7 @@ def _write_rows(writer: Any, block: Block, layout: Layout, extra: dict[str, Any]
 
 
 def _group_ends(lengths: NDArray[np.int64]) -> list[int]:
-    """Return the rows at which row groups end, each with some thousand tokens."""
+    """Return the row at which each row group ends."""
     ends = np.cumsum(lengths)
     groups = ends // _GROUP_TOKENS
     is_end = np.append(groups[1:] != groups[:-1], True)[: len(ends)]
@@ -172,19 +172,21 @@ def _group_ends(lengths: NDArray[np.int64]) -> list[int]:
 
 
 def vector_names(layout: Layout) -> list[str]:
-    """Return the names of the columns with the vectors."""
+    """Return the names of the columns that contain vectors."""
     if layout.layer != "all":
         return ["vector"]
     return [f"layer_{j}" for j in range(layout.n_layers)]
 
 
 class SentenceReader:
-    """Read sentences by ranges of rows; the row groups of the last sentence stay in memory.
+    """Reads the sentences of a Parquet file.
+
+    The row groups of the last sentence that was read stay in memory.
 
     Args:
         file: A `pyarrow.parquet.ParquetFile`.
-        layout: The layout of its vectors.
-        bounds: The first row of each sentence, and the end of the last one.
+        layout: The layout of the vectors.
+        bounds: The first row of each sentence, and the end of the last sentence.
     """
 
     def __init__(self, file: Any, layout: Layout, bounds: NDArray[np.int64]) -> None:
@@ -204,9 +206,9 @@ class SentenceReader:
         if begin < end:
             groups = bisect.bisect_right(self._ends, begin), bisect.bisect_left(self._ends, end)
             if self._loaded is None or self._loaded[0] != groups:
-                self._loaded = None  # so that two tables are never in memory
-                numbers = list(range(groups[0], groups[1] + 1))
-                table = self.file.read_row_groups(numbers, columns=["token", *names])
+                self._loaded = None  # never keep two tables in memory
+                group_numbers = list(range(groups[0], groups[1] + 1))
+                table = self.file.read_row_groups(group_numbers, columns=["token", *names])
                 self._loaded = groups, table.combine_chunks()
             start = begin - (self._ends[groups[0] - 1] if groups[0] else 0)
             rows = self._loaded[1].slice(start, end - begin)
@@ -223,7 +225,7 @@ class SentenceReader:
 
 
 class ParquetVectors(StoredVectors):
-    """The vectors in a `.parquet` file; one row group is in memory at a time."""
+    """The vectors in a `.parquet` file."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
@@ -237,16 +239,16 @@ class ParquetVectors(StoredVectors):
         schema = file.schema_arrow
         layout, metadata = read_description(description, lambda: _guess_layout(schema))
         if missing := {"sentence", "token", *vector_names(layout)} - set(schema.names):
-            raise DataError(f"it has no column {min(missing)}")
-        # A small file must not exhaust the memory or take hours to read.
+            raise DataError(f"it has no column '{min(missing)}'")
+        # Reject small files that would exhaust the memory or take hours to read.
         rows, size = file.metadata.num_rows, path.stat().st_size
         declared = rows * math.prod(layout.shape) * np.dtype(layout.dtype).itemsize
         if declared > 100 * size + 2**26:
             raise DataError(f"it declares {declared:,} bytes of vectors, but has {size:,} bytes")
-        # The sentence of each row; a data frame may have row groups that divide sentences.
+        # In files written from a data frame, sentences may span row groups.
         sentences = file.read(columns=["sentence"]).column(0).to_numpy()
         if sentences.dtype.kind != "i" or (np.diff(sentences, prepend=0) < 0).any():
-            raise DataError("expected ascending integers in the column sentence")
+            raise DataError("the column 'sentence' must contain ascending integers")
         length = int(metadata.pop("sentences", int(sentences[-1]) + 1 if rows else 0))
         if length > 100 * rows + 10**5:
             raise DataError(f"it declares {length:,} sentences, but has {rows:,} tokens")
@@ -263,17 +265,17 @@ class ParquetVectors(StoredVectors):
 
 
 def _guess_layout(schema: Any) -> Layout:
-    """Return the layout of a data frame of `elmokit.integrations.arrow`, by its columns."""
+    """Guess the layout of a data frame of `elmokit.integrations.arrow` by its columns."""
     import pyarrow as pa
 
     count = sum(name.startswith("layer_") for name in schema.names)
     layer, n_layers, name = ("all", count, "layer_0") if count else ("top", 1, "vector")
-    kind = schema.field(name).type if name in schema.names else None
-    if kind is None or not pa.types.is_fixed_size_list(kind):
+    data_type = schema.field(name).type if name in schema.names else None
+    if data_type is None or not pa.types.is_fixed_size_list(data_type):
         raise DataError(
-            "it was written neither by elmokit nor from a table of to_arrow, to_pandas or "
-            f"to_polars: expected a column {name} with lists of fixed size"
+            f"it has no column '{name}' with lists of fixed size; expected a file written by "
+            "elmokit, or a table of to_arrow, to_pandas or to_polars"
         )
-    is_half = pa.types.is_float16(kind.value_type)
-    # The column `vector` can be any layer; "top" as for .h5 files of other programs.
-    return Layout(layer, "float16" if is_half else "float32", n_layers, kind.list_size)
+    is_half = pa.types.is_float16(data_type.value_type)
+    # The column `vector` does not specify the layer. Assume the top layer, as in hdf5.py.
+    return Layout(layer, "float16" if is_half else "float32", n_layers, data_type.list_size)

@@ -16,12 +16,12 @@ from elmokit.bulk.formats.layout import Layout
 from elmokit.errors import DataError, ElmoError
 from elmokit.progress import plural
 
-#: Stored in every file; readers raise an error for other versions.
+#: Stored in every file. Readers reject other versions.
 FORMAT_VERSION = 1
 #: Name of the description in the metadata of each format.
 DESCRIPTION = "elmokit"
 
-#: Called after all vectors are written; returns more metadata for the file.
+#: Called after all vectors have been written. Returns additional metadata for the file.
 GetMetadata = Callable[[], dict[str, Any]]
 
 
@@ -29,7 +29,7 @@ class StoredSentence(NamedTuple):
     """One sentence of a vector file.
 
     Attributes:
-        tokens: Its tokens; None if they are unknown, as in some files of other programs.
+        tokens: The tokens; None if they are unknown, as in some files from other programs.
         vectors: Shape (L + 1, T, 2D) if the file contains all layers, otherwise (T, 2D).
     """
 
@@ -43,7 +43,7 @@ class StoredVectors(Sequence[StoredSentence], ABC):
     Attributes:
         path: The file.
         layout: The stored layers and their data type.
-        metadata: Other metadata: the model, the state policy, the input files.
+        metadata: Additional metadata, such as the model, the state policy and the input files.
         documents: For a directory of shards, the name of each document and the range of its
             sentences.
     """
@@ -74,7 +74,7 @@ class StoredVectors(Sequence[StoredSentence], ABC):
 
     @abstractmethod
     def _read(self, index: int) -> StoredSentence:
-        """Read one sentence; `index` is in range."""
+        """Read one sentence. The caller checks that `index` is in range."""
 
     @abstractmethod
     def close(self) -> None:
@@ -96,28 +96,29 @@ class StoredVectors(Sequence[StoredSentence], ABC):
 
 @contextmanager
 def report_damage(problem: str) -> Iterator[None]:
-    """Report the errors that the libraries raise for damaged files as a `DataError`."""
+    """Convert the exceptions that libraries raise for damaged files to a `DataError`."""
     try:
         yield
     except (ElmoError, MemoryError):
         raise
-    except Exception as error:  # each library has its own errors
-        raise DataError(f"{problem} ({error}). Copy or compute the file again.") from error
+    except Exception as error:  # each library raises different exceptions
+        raise DataError(f"{problem} ({error}). Copy the file again, or recreate it.") from error
 
 
 def describe(layout: Layout, metadata: dict[str, Any]) -> str:
-    """Return the JSON text for the metadata of a file."""
+    """Return the description of a file as a JSON string."""
     return json.dumps({"version": FORMAT_VERSION, **layout.to_dict(), "about": metadata})
 
 
 def read_description(
     text: str | bytes | None, guess_layout: Callable[[], Layout] | None = None
 ) -> tuple[Layout, dict[str, Any]]:
-    """Parse the text of `describe`.
+    """Parse the result of `describe`.
 
     Args:
-        text: The text; None if the file has none, because another program wrote it.
-        guess_layout: Guesses the layout of such a file. None: raise an error.
+        text: The description; None for files from other programs, which do not have one.
+        guess_layout: Returns the layout of a file without a description. By default, such files
+            raise an error.
     """
     if text is None:
         if guess_layout is None:
@@ -129,7 +130,7 @@ def read_description(
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"its description is damaged ({error!r})") from error
     if version != FORMAT_VERSION:
-        raise DataError(f"it has format version {version}; this elmokit reads {FORMAT_VERSION}")
-    if "layers" in values:  # the older name
+        raise DataError(f"it has format version {version}, but elmokit expects {FORMAT_VERSION}")
+    if "layers" in values:  # the name in older files
         values["layer"] = values.pop("layers")
     return Layout.from_dict(values), metadata
