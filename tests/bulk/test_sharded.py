@@ -211,7 +211,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("manifest.json", lambda v: v.update(version=1), "format version 1; .* supports version 3"),
+        ("manifest.json", lambda v: v.update(version=1), "format version 1, .* expects version 3"),
         ("manifest.json", lambda v: v.pop("dim"), "is damaged"),
         ("manifest.json", lambda v: v.update(layer="odd"), "is damaged"),
         ("manifest.json", lambda v: v.update(n_layers=10**8), "is damaged"),

@@ -69,7 +69,7 @@ def _measure(workers: Workers, text: str, out: Path, settings: EmbedSettings) ->
         rates["sustained_tokens_per_second"] = round((after - before) / (end - begin))
     return {
         "tokens": summary.tokens,
-        "seconds": round(seconds, 2),
+        "seconds": round(seconds, 3),
         **rates,
         "mb_per_second": round(summary.written_bytes / seconds / 1e6, 1),
         "stages": summary.stages,
