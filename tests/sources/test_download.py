@@ -246,6 +246,19 @@ def test_only_http_is_supported(url: str, target: Path) -> None:
         fetch(url, target)
 
 
+@pytest.mark.parametrize("name", ["w.hdf5", "options.json"])
+@pytest.mark.parametrize("kind", [{}, {"chunked": True}, {"length": False}], ids=str)
+def test_size_of_a_download_is_limited(
+    server: Server, tmp_path: Path, name: str, kind: dict[str, Any]
+) -> None:
+    server.usual = answer(content=CONTENT, **kind)
+    limits = {"_MAX_BYTES": 290_000, "_MAX_JSON_BYTES": 1_000}
+    with mock.patch.multiple(download, **limits), pytest.raises(DownloadError, match="larger"):
+        get(server, tmp_path / name)
+    assert len(server.requests) == 1
+    assert not any(file.stat().st_size > 1_000 for file in tmp_path.iterdir())
+
+
 def test_insufficient_disk_space_is_detected_in_advance(server: Server, target: Path) -> None:
     def huge(handler: Any) -> None:
         handler.send_response(200)

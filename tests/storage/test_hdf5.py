@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 import elmokit
 from elmokit.errors import DataError, ElmoError, WeightsError
 from elmokit.sources.resolve import load_parts
-from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5
+from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5, read_attribute
 from tests.sources.models import make_parts, write_hdf5
 
 SECRET = np.arange(6.0, dtype=np.float32).reshape(2, 3)
@@ -121,3 +122,64 @@ def test_flipped_bytes_are_elmo_errors_or_harmless(tmp_path: Path) -> None:
         weights.write_bytes(bytes(damaged))
         with suppress(ElmoError):
             load_parts(folder)
+
+
+def test_dataset_larger_than_the_file_is_rejected(tmp_path: Path) -> None:
+    shape, chunk = (2**16, 2**10), (2**14, 2**10)
+    with h5py.File(tmp_path / "file.h5", "w") as file:
+        data = file.create_dataset("d", shape, "f4", chunks=chunk, compression="gzip")
+        for row in range(0, shape[0], chunk[0]):
+            data.id.write_direct_chunk((row, 0), b"x" * 12345)
+    content = (tmp_path / "file.h5").read_bytes()
+    # The sizes of the chunks, which HDF5 does not check until it reads them.
+    huge = content.replace((12345).to_bytes(4, "little"), (2**31).to_bytes(4, "little"))
+    assert huge != content
+    (tmp_path / "file.h5").write_bytes(huge)
+    with open_hdf5(tmp_path / "file.h5") as file, pytest.raises(DataError, match="declares"):
+        find_dataset(file, "d")
+
+
+def vectors_with_texts(path: Path, **options: Any) -> Path:
+    with h5py.File(path, "w", **options) as file:
+        file["0"] = np.zeros((2, 3), np.float32)
+        file["0"].attrs["a number"] = 5.0
+        for i in range(9):  # more than fit into one part of the header
+            file["0"].attrs[f"note {i}"] = "x" * 300
+        file["0"].attrs["tokens"] = '["one", "two"]'
+        file["0"].attrs["several"] = ["one", "two"]
+        file.create_dataset("text", (1,), h5py.string_dtype())[0] = "one two"
+    return path
+
+
+@pytest.mark.parametrize("options", [{}, {"userblock_size": 512}], ids=str)
+@pytest.mark.parametrize("text", ["one two", '["one", "two"]'])
+def test_string_longer_than_the_file_is_rejected(
+    tmp_path: Path, options: dict[str, Any], text: str
+) -> None:
+    path = vectors_with_texts(tmp_path / "file.h5", **options)
+
+    def read() -> list[str]:
+        with open_hdf5(path) as file:
+            text = find_dataset(file, "text")[0].decode()
+            return [text, read_attribute(file, file["0"], "tokens")]
+
+    assert read() == ["one two", '["one", "two"]']
+    content = path.read_bytes()
+    # A string is stored as its length, and the address and the index in a global heap.
+    heap = (content.index(b"GCOL") - options.get("userblock_size", 0)).to_bytes(8, "little")
+    length = len(text).to_bytes(4, "little") + heap
+    assert content.count(length) == 1
+    path.write_bytes(content.replace(length, (2**31 + len(text)).to_bytes(4, "little") + heap))
+    with pytest.raises(DataError, match="declares 2,147"):
+        read()
+
+
+def test_attributes_that_are_not_one_checked_string_are_rejected(tmp_path: Path) -> None:
+    with open_hdf5(vectors_with_texts(tmp_path / "file.h5")) as file:
+        assert read_attribute(file, file["0"], "missing") is None
+        assert read_attribute(file, file["0"], "a number") == 5.0
+        with pytest.raises(DataError, match="'several'"):
+            read_attribute(file, file["0"], "several")
+    path = vectors_with_texts(tmp_path / "new.h5", libver="latest")
+    with open_hdf5(path) as file, pytest.raises(DataError, match="libver"):
+        read_attribute(file, file["0"], "tokens")

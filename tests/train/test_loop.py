@@ -236,6 +236,24 @@ def test_previous_checkpoint_is_used_if_the_latest_is_damaged(
     assert weights(run) == weights(tmp_path / "whole")
 
 
+def test_sparse_checkpoint_is_not_read(
+    corpus: Corpus, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_fingerprint(path: Path) -> str:
+        raise AssertionError(f"{path} was read")
+
+    train(settings(max_steps=2), corpus, out)
+    newest = checkpoint.newest(out)
+    assert newest is not None
+    monkeypatch.setattr(checkpoint, "fingerprint_file", no_fingerprint)
+    for path in newest.glob("*.safetensors"):
+        size = path.stat().st_size
+        os.truncate(path, size + 2**40)  # sparse: takes no disk space
+        with pytest.raises(elmokit.ElmoError, match=path.name):
+            train(settings(max_steps=4), corpus, out, resume=True)
+        os.truncate(path, size)
+
+
 def test_error_if_all_checkpoints_are_damaged(corpus: Corpus, out: Path) -> None:
     train(settings(max_steps=2), corpus, out)
     newest = checkpoint.newest(out)

@@ -193,6 +193,7 @@ class Corpus:
     def _check_sizes(self) -> None:
         """Raise a DataError for a file that is missing or does not have the size in meta.json."""
         _ = self.counts, self.chars, self.spellings
+        map_values(self.path / layout.VOCABULARY, "u1", int(self.offsets[self.n_words]))
         for split in self.splits:
             self.tokens(split)
             self.documents(split)

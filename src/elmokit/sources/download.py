@@ -39,6 +39,9 @@ _TRIES = 5
 # Seconds before the second request; doubled before each further one.
 _WAIT = 1.0
 _MAX_WAIT = 30.0
+# The largest published model has 0.4 GB, and its options 1 kB.
+_MAX_BYTES = 16 << 30
+_MAX_JSON_BYTES = 64 << 20
 # Status codes that may be temporary. 416: the file is now shorter than the part that we have.
 _TEMPORARY = (408, 416, 425, 429, 500, 502, 503, 504)
 _NETWORK_ERRORS = (
@@ -196,6 +199,7 @@ class _Download:
     def _copy(self, response: Any, start: int, total: int | None) -> None:
         from tqdm import tqdm
 
+        limit = _MAX_JSON_BYTES if self.destination.suffix == ".json" else _MAX_BYTES
         needed, free = (total or 0) - start, shutil.disk_usage(self.part.parent).free
         if needed > free:
             raise OutputError(
@@ -215,6 +219,10 @@ class _Download:
             ) as bar,
         ):
             while data := response.read1(_CHUNK):
+                start += len(data)
+                if max(start, total or 0) > limit:
+                    file.truncate(0)
+                    raise self._error(f"the file is larger than {limit:,} bytes")
                 file.write(data)
                 bar.update(len(data))
 

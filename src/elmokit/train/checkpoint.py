@@ -35,6 +35,7 @@ from elmokit.storage.atomic import replace_directory, restore_directories
 from elmokit.storage.fingerprint import fingerprint_file, fingerprint_texts
 from elmokit.storage.manifest import read_json, write_json
 from elmokit.storage.regular import check_regular_files
+from elmokit.storage.tensors import open_tensors
 from elmokit.train.distributed import SINGLE_PROCESS, Group
 from elmokit.train.evaluate import Perplexity
 from elmokit.train.step import TrainStep
@@ -176,6 +177,8 @@ def _open(path: Path) -> tuple[Progress, dict[str, Any]]:
     values = read_json(path / TRAINER, error=WeightsError, hint=hint)
     damaged = [] if values.pop("check", None) == _check(values) else [TRAINER]
     files = values.pop("files", {})
+    for file in path.glob("*.safetensors"):
+        open_tensors(file, error=WeightsError, hint=hint)  # before reading it: checks its size
     actual = {} if damaged else _fingerprints(path)
     names = actual.keys() | files
     damaged += sorted(name for name in names if actual.get(name) != files.get(name))

@@ -28,7 +28,7 @@ from elmokit.bulk.formats.reading import (
     read_description,
 )
 from elmokit.errors import DataError, warn
-from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5
+from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5, read_attribute
 
 INDEX = "sentence_to_index"
 TOKENS = "tokens"
@@ -91,7 +91,8 @@ class Hdf5Vectors(StoredVectors):
         with hdf5_errors(path):
             length = len(self._file) - (INDEX in self._file)
             layout, metadata = read_description(
-                self._file.attrs.get(DESCRIPTION), lambda: self._guess_layout(length)
+                read_attribute(self._file, self._file, DESCRIPTION),
+                lambda: self._guess_layout(length),
             )
         super().__init__(path, layout, metadata, length)
 
@@ -111,7 +112,7 @@ class Hdf5Vectors(StoredVectors):
         if dataset is None:
             raise DataError(f"{self.path} has no dataset '{index}'.")
         vectors = dataset[...].astype(self.layout.dtype, copy=False)
-        tokens = dataset.attrs.get(TOKENS)
+        tokens = read_attribute(self._file, dataset, TOKENS)
         if tokens is not None:
             return StoredSentence(json.loads(tokens), vectors)
         return StoredSentence(self._tokens_from_index(index, vectors.shape[-2]), vectors)
