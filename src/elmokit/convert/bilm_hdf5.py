@@ -16,10 +16,10 @@ import numpy as np
 from elmokit.config import BiLMConfig, CharCnnConfig
 from elmokit.convert.weights import Entry, build_module, read_parameters, same
 from elmokit.errors import ConfigError, WeightsError, suggest, warn
-from elmokit.hdf5_sink import Hdf5Sink
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import N_CHARACTERS, N_STORED_CHARACTERS
 from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5
+from elmokit.storage.hdf5_writer import Hdf5Writer
 from elmokit.storage.manifest import read_json, write_json
 
 # Keys that only affect training.
@@ -53,15 +53,13 @@ def read(options: Path, weights: Path) -> BiLM:
 
 def write(bilm: BiLM, options: Path, weights: Path) -> None:
     """Write a biLM for AllenNLP, bilm-tf and simple_elmo; the files are not written atomically."""
-    import h5py
-
     state = {name: tensor.detach().cpu().numpy() for name, tensor in bilm.state_dict().items()}
-    with Hdf5Sink(weights) as sink, h5py.File(sink, "w") as file:
+    with weights.open("wb") as file:
+        writer = Hdf5Writer(file)
         for entry in entries(bilm.config):
             value = entry.pack(*(state[name] for name in entry.parameters))
-            data = np.ascontiguousarray(value, dtype=np.float32)
-            file.create_dataset(entry.name, data=data)
-            sink.check()
+            writer.add_numbers(value.astype(np.float32, copy=False), name=entry.name)
+        writer.finish()
     write_json(options, to_options(bilm.config))
 
 

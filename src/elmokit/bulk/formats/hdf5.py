@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 
 from elmokit.bulk.formats.block import Block
-from elmokit.bulk.formats.hdf5_writer import Hdf5Writer
 from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.reading import (
     DESCRIPTION,
@@ -29,6 +28,7 @@ from elmokit.bulk.formats.reading import (
 )
 from elmokit.errors import DataError, warn
 from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5, read_attribute
+from elmokit.storage.hdf5_writer import Hdf5Writer
 
 INDEX = "sentence_to_index"
 TOKENS = "tokens"
@@ -46,7 +46,7 @@ def write(path: Path, blocks: Iterable[Block], layout: Layout, metadata: GetMeta
     index: dict[str, str] | None = {}
     sentences = n_bytes = 0
     with path.open("wb", buffering=_BUFFER_BYTES) as file:
-        writer = Hdf5Writer(file, layout.dtype)
+        writer = Hdf5Writer(file)
         for block in blocks:
             _write_block(writer, block, layout)
             first, sentences = sentences, sentences + block.sentences

@@ -20,9 +20,9 @@ from elmokit.device import choose_device
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.precision import exact
 from elmokit.errors import ConfigError, DataError
-from elmokit.hdf5_sink import Hdf5Sink
 from elmokit.model.elmo import remove_boundaries
 from elmokit.storage.atomic import replace_file
+from elmokit.storage.hdf5_writer import Hdf5Writer
 
 _log = logging.getLogger(__name__)
 
@@ -123,48 +123,36 @@ class ElmoEmbedder:
             forget_sentences: Omit `sentence_to_index`.
             use_sentence_keys: Name the datasets by their lines, and omit `sentence_to_index`.
         """
-        import h5py
         from tqdm import tqdm
 
         choice = LayerChoice.parse(output_format, self.elmo_bilm.num_layers)
         lines = [line.strip() for line in input_file]
-        keys = _keys(lines, use_sentence_keys)
+        if "" in lines:
+            raise DataError(
+                f"Line {lines.index('') + 1} of the input is blank, so it has no vectors. Remove "
+                "all blank lines."
+            )
+        if use_sentence_keys:
+            _log.warning(
+                "Slashes in a sentence that is used as a key create nested HDF5 groups. Use the "
+                "full path of the dataset to read the vectors."
+            )
         tokens = (line.split() for line in lines)
-        with (
-            replace_file(Path(output_file_path)) as temporary,
-            Hdf5Sink(temporary) as sink,
-            h5py.File(sink, "w") as file,
-        ):
+        with replace_file(Path(output_file_path)) as temporary, temporary.open("wb") as file:
+            writer = Hdf5Writer(file)
             vectors = self.embed_sentences(tokens, batch_size)
-            for key, layers in zip(keys, tqdm(vectors, total=len(lines)), strict=True):
+            for line, layers in zip(lines, tqdm(vectors, total=len(lines)), strict=True):
+                values = choice.apply(layers).astype(np.float32, copy=False)
                 try:
-                    file.create_dataset(key, data=choice.apply(layers), dtype="float32")
-                except (RuntimeError, TypeError, ValueError) as error:
-                    if not use_sentence_keys:  # the key cannot be the reason
-                        raise
+                    writer.add_numbers(values, name=line if use_sentence_keys else None)
+                except ValueError as error:
                     raise DataError(
-                        f"The vectors of '{key}' cannot be stored with the sentence as key "
+                        f"The vectors of '{line}' cannot be stored with the sentence as key "
                         f"({error}). Disable use_sentence_keys."
                     ) from error
-                sink.check()
             if not (forget_sentences or use_sentence_keys):
-                index = dict(zip(lines, keys, strict=True))  # for duplicate lines, the last one
-                table = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
-                table[0] = json.dumps(index)
+                # For duplicate lines, the last one.
+                index = {line: str(number) for number, line in enumerate(lines)}
+                writer.add_string("sentence_to_index", *writer.add_strings([json.dumps(index)]))
+            writer.finish()
         input_file.close()
-
-
-def _keys(lines: list[str], use_sentence_keys: bool) -> list[str]:
-    """Return the name of the dataset of each line."""
-    if "" in lines:
-        raise DataError(
-            f"Line {lines.index('') + 1} of the input is blank, so it has no vectors. Remove all "
-            "blank lines."
-        )
-    if not use_sentence_keys:
-        return [str(number) for number in range(len(lines))]
-    _log.warning(
-        "Slashes in a sentence that is used as a key create nested HDF5 groups. Use the full path "
-        "of the dataset to read the vectors."
-    )
-    return lines

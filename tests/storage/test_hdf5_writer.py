@@ -9,13 +9,13 @@ import h5py
 import numpy as np
 import pytest
 
-from elmokit.bulk.formats.hdf5_writer import Hdf5Writer
+from elmokit.storage.hdf5_writer import Hdf5Writer
 
 
-def write(path: Path, count: int, *, named: bool = True, dtype: str = "float16") -> None:
+def write(path: Path, count: int, *, named: bool = True) -> None:
     """Write datasets whose values and lengths depend on their number."""
     with path.open("wb") as file:
-        writer = Hdf5Writer(file, dtype)
+        writer = Hdf5Writer(file)
         for first in range(0, count, 10):
             numbers = range(first, min(count, first + 10))
             references = writer.add_strings([f"käse {number}" for number in numbers])
@@ -28,7 +28,7 @@ def write(path: Path, count: int, *, named: bool = True, dtype: str = "float16")
 
 
 def values(number: int) -> np.ndarray:
-    return np.full((number % 4, 3), number % 1000, np.float32)
+    return np.full((number % 4, 3), number % 1000, np.float16)
 
 
 def check(file: h5py.File, number: int) -> None:
@@ -66,12 +66,34 @@ def test_dtypes_and_ranks(tmp_path: Path, dtype: str) -> None:
     path = tmp_path / "file.h5"
     numbers = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(dtype)
     with path.open("wb") as file:
-        writer = Hdf5Writer(file, dtype)
+        writer = Hdf5Writer(file)
         writer.add_numbers(numbers[:, 1:3], {})  # not contiguous
         writer.finish({})
     with h5py.File(path) as file:
         assert file["0"].dtype == np.dtype(dtype)
         np.testing.assert_array_equal(file["0"][...], numbers[:, 1:3])
+
+
+def test_names_with_slashes_create_groups(tmp_path: Path) -> None:
+    names = [f"group{i % 3}/{'x' * i}/käse {i}" for i in range(50)]
+    with (tmp_path / "file.h5").open("wb") as file:
+        writer = Hdf5Writer(file)
+        for i, name in enumerate(["a", "/b//./c", *names]):
+            writer.add_numbers(values(i), name=name)
+        writer.finish()
+    with h5py.File(tmp_path / "file.h5") as file:
+        assert set(file) == {"a", "b", "group0", "group1", "group2"}
+        for i, name in enumerate(["a", "b/c", *names]):
+            np.testing.assert_array_equal(file[name][...], values(i))
+
+
+@pytest.mark.parametrize("name", ["", "/", ".", "a", "a/b", "group", "group/c", "a\0"])
+def test_invalid_names_are_rejected(name: str) -> None:
+    writer = Hdf5Writer(io.BytesIO())
+    for first in ("a", "group/c"):
+        writer.add_numbers(values(1), name=first)
+    with pytest.raises(ValueError):
+        writer.add_numbers(values(1), name=name)
 
 
 def test_library_can_extend_a_file(tmp_path: Path) -> None:
@@ -112,6 +134,6 @@ def test_full_disk_raises_an_error() -> None:
                 raise OSError(28, "No space left on device")
             return super().write(data)
 
-    writer = Hdf5Writer(FullDisk(), "float32")
+    writer = Hdf5Writer(FullDisk())
     with pytest.raises(OSError, match="No space left"):
         writer.add_numbers(np.zeros((300, 1), np.float32), {})

@@ -1,4 +1,4 @@
-"""Write an HDF5 file with many small datasets, several times as fast as the HDF5 library.
+"""Write HDF5 files; many small datasets several times as fast as the HDF5 library.
 
 The library needs more than 100 microseconds to write a dataset with an attribute, longer than a GPU
 needs to compute its vectors (`benchmarks/hdf5_writing.py`), and it crashes if the disk is full when
@@ -13,11 +13,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from struct import pack
-from typing import IO
+from typing import IO, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from elmokit.bulk.formats.block import Array
+Array = NDArray[Any]
+#: The addresses of the datasets and groups in a group.
+Members: TypeAlias = "dict[str, int | Members]"
 
 _NO_ADDRESS = 2**64 - 1
 _MIN_HEAP_BYTES = 4096
@@ -41,20 +44,18 @@ _NODE_BYTES = 24 + (4 * _INTERNAL_K + 1) * 8
 
 
 class Hdf5Writer:
-    """Writes numbered datasets ("0", "1", ...) and named datasets to the root group.
+    """Writes numbered datasets ("0", "1", ...) to the root group, and named datasets.
 
     Args:
         file: A new file. It is a valid HDF5 file only after `finish`.
-        dtype: The data type of the numbered datasets, "float32" or "float16".
     """
 
-    def __init__(self, file: IO[bytes], dtype: str) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._end = 0
         self._write(bytes(96))  # the superblock, which `finish` writes
-        self._dtype = np.dtype(dtype).newbyteorder("<")
         self._numbered = array("Q")  # the addresses of the datasets
-        self._named: dict[str, int] = {}
+        self._named: Members = {}
 
     def add_strings(self, strings: Sequence[str]) -> list[bytes]:
         """Write at most 65,535 strings to a global heap and return a reference to each."""
@@ -69,28 +70,35 @@ class Hdf5Writer:
         address = self._write(b"GCOL" + pack("<B3xQ", 1, 16 + len(heap)) + heap)
         return [pack("<IQI", len(text), address, i) for i, text in enumerate(texts, start=1)]
 
-    def add_numbers(self, values: Array, attributes: Mapping[str, bytes]) -> None:
-        """Write the next numbered dataset. Its attributes are references to strings."""
-        data = np.ascontiguousarray(values, self._dtype).reshape(-1).view(np.uint8).data
-        number_type = _NUMBER_TYPES[self._dtype.name]
-        self._numbered.append(self._write_dataset(number_type, values.shape, data, attributes))
+    def add_numbers(
+        self, values: Array, attributes: Mapping[str, bytes] = {}, name: str | None = None
+    ) -> None:
+        """Write a dataset of float32 or float16 numbers.
+
+        Args:
+            values: The numbers.
+            attributes: References to strings.
+            name: The name, with slashes between groups. Default: the next number.
+
+        Raises:
+            ValueError: The name is invalid or already used.
+        """
+        dtype = values.dtype.newbyteorder("<")
+        data = np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8).data
+        number_type = _NUMBER_TYPES[dtype.name]
+        address = self._write_dataset(number_type, values.shape, data, attributes)
+        if name is None:
+            self._numbered.append(address)
+        else:
+            self._add_to_group(name, address)
 
     def add_string(self, name: str, reference: bytes) -> None:
         """Write a named dataset that contains a single string."""
         self._named[name] = self._write_dataset(_STRING_TYPE, (1,), reference, {})
 
-    def finish(self, attributes: Mapping[str, bytes]) -> None:
-        """Write the root group with its attributes, and the superblock."""
-        numbers = np.arange(len(self._numbered)).astype("S")
-        names = np.concatenate([numbers, np.array(list(self._named), "S")])
-        names = names.astype(f"S{names.itemsize // 8 * 8 + 8}")  # each name ends with a zero
-        objects = np.array([*self._numbered, *self._named.values()], np.uint64)
-        order = np.argsort(names)
-        tree = self._write_tree(8 + order * names.itemsize, objects[order])
-        data = self._write(bytes(8) + names.tobytes())
-        heap = self._write(b"HEAP" + pack("<4xQQQ", 8 + names.nbytes, 1, data))
-        group = pack("<QQ", tree, heap)
-        root = self._write(_object_header([_message(_SYMBOL_TABLE, group)], attributes))
+    def finish(self, attributes: Mapping[str, bytes] = {}) -> None:
+        """Write the groups, with these attributes of the file, and the superblock."""
+        root, group = self._write_group(self._named, attributes, self._numbered)
         self._file.seek(0)
         self._file.write(
             b"\x89HDF\r\n\x1a\n"
@@ -99,6 +107,36 @@ class Hdf5Writer:
             + pack("<QQQ", 0, root, 1)
             + group
         )
+
+    def _add_to_group(self, name: str, address: int) -> None:
+        *parents, key = [part for part in name.split("/") if part not in ("", ".")] or [""]
+        group = self._named
+        for parent in parents:
+            child = group.setdefault(parent, {})
+            if isinstance(child, int):
+                raise ValueError(f"'{parent}' is a dataset, not a group")
+            group = child
+        if not key or "\0" in name:
+            raise ValueError("this is not a valid name in HDF5")
+        if key in group:
+            raise ValueError("the name is already used")
+        group[key] = address
+
+    def _write_group(
+        self, members: Members, attributes: Mapping[str, bytes] = {}, numbered: Sequence[int] = ()
+    ) -> tuple[int, bytes]:
+        """Write a group; return the address and the contents of its symbol table message."""
+        addresses = [m if isinstance(m, int) else self._write_group(m)[0] for m in members.values()]
+        numbers = np.arange(len(numbered)).astype("S")
+        names = np.concatenate([numbers, np.array([name.encode() for name in members], "S")])
+        names = names.astype(f"S{names.itemsize // 8 * 8 + 8}")  # each name ends with a zero
+        objects = np.array([*numbered, *addresses], np.uint64)
+        order = np.argsort(names)
+        tree = self._write_tree(8 + order * names.itemsize, objects[order])
+        data = self._write(bytes(8) + names.tobytes())
+        heap = self._write(b"HEAP" + pack("<4xQQQ", 8 + names.nbytes, 1, data))
+        group = pack("<QQ", tree, heap)
+        return self._write(_object_header([_message(_SYMBOL_TABLE, group)], attributes)), group
 
     def _write(self, data: bytes | memoryview) -> int:
         """Write a structure, padded to a multiple of 8 bytes, and return its address."""
