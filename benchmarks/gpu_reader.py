@@ -21,11 +21,7 @@ from elmokit.model.kernels.cuda_reader import CudaReader
 from elmokit.model.packing import Packing
 from elmokit.presets import preset
 
-KINDS = {
-    "bfloat16": (torch.bfloat16, False),
-    "tf32": (torch.float32, True),
-    "float32": (torch.float32, False),
-}
+KINDS = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 LENGTH = 25
 ROWS = (128, 512, 1024, 2048, 4096)
 
@@ -63,8 +59,8 @@ def main(name: str) -> None:
     x_compared = token_vectors(compared, dim)
     exact, _ = CudaReader(bilm).contextualize(x_compared, compared)
     report: dict[str, object] = {"device": torch.cuda.get_device_name(), "preset": name}
-    for kind, (dtype, tf32) in KINDS.items():
-        reader = CudaReader(bilm, dtype, tf32=tf32)
+    for kind, dtype in KINDS.items():
+        reader = CudaReader(bilm, dtype)
         layers, _ = reader.contextualize(x_compared, compared)
         cosine = torch.cosine_similarity(exact, layers, dim=-1)[1:]
         x = token_vectors(single, dim)

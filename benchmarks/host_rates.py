@@ -28,7 +28,7 @@ from elmokit.bulk.input import Chunk, read_chunks
 from elmokit.bulk.job import ChunkJob
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.shards import ShardDirectory
-from elmokit.embed.model import load
+from elmokit.embed.loading import load
 
 SETTINGS = {
     "all layers, float32": EmbedSettings(),

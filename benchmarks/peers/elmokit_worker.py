@@ -12,7 +12,8 @@ import torch
 from protocol import memory, serve
 
 import elmokit
-from elmokit.embed.model import ElmoModel, load
+from elmokit.embed.loading import load
+from elmokit.embed.model import ElmoModel
 
 
 class Worker:

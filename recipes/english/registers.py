@@ -19,7 +19,7 @@ import numpy as np
 
 from elmokit.data.layout import END_ID
 from elmokit.data.reading import read_sentences
-from elmokit.embed.model import load
+from elmokit.embed.loading import load
 from elmokit.embed.scoring import language_model
 from elmokit.train.evaluate import Tally, prepared_types, split_sequences
 from elmokit.train.text import text_groups

@@ -13,7 +13,7 @@ from typing import Any
 
 from elmokit.device import choose_device
 from elmokit.embed.layer_cache import GIB, LayerCache
-from elmokit.embed.model import load
+from elmokit.embed.loading import load
 from elmokit.settings import with_settings
 from elmokit.tasks.data import load_data
 from elmokit.tasks.registry import load_task

@@ -99,10 +99,10 @@ def output_error(path: Path, error: OSError) -> OutputError:
     return OutputError(f"Cannot write {path}: {reason}. Check the path and its permissions.")
 
 
-def join_names(names: Iterable[str], limit: int = 12) -> str:
-    """Join the first `limit` names with commas, for a message; "nothing" if there are none."""
-    first = list(itertools.islice(names, limit + 1))
-    return ", ".join(first[:limit] + ["..."] * (len(first) > limit)) or "nothing"
+def join_names(names: Iterable[str]) -> str:
+    """Join the first 12 names with commas, for a message; "nothing" if there are none."""
+    first = list(itertools.islice(names, 13))
+    return ", ".join(first[:12] + ["..."] * (len(first) > 12)) or "nothing"
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:

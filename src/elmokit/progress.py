@@ -37,8 +37,8 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def throttled_progress(log: LogFn, seconds: float = 15.0) -> ProgressFn:
-    """Return a progress callback that logs a message at most every `seconds` seconds.
+def throttled_progress(log: LogFn) -> ProgressFn:
+    """Return a progress callback that logs a message at most every 15 seconds.
 
     Steps that finish sooner are not logged.
     """
@@ -47,7 +47,7 @@ def throttled_progress(log: LogFn, seconds: float = 15.0) -> ProgressFn:
     def progress(name: str, done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if done <= 0 or done >= total or now - last < seconds:
+        if done <= 0 or done >= total or now - last < 15:
             return
         last = now
         remaining = (now - start) / done * (total - done)

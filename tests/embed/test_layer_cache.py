@@ -15,7 +15,8 @@ import torch
 
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_cache import LayerCache, LiveLayers, StoredLayers
-from elmokit.embed.model import ElmoModel, load
+from elmokit.embed.loading import load
+from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, OutputError
 from elmokit.storage.lock import file_lock
 from tests.conftest import TINY_MODEL

@@ -20,7 +20,8 @@ pytest.importorskip("httpx", reason="the service is tested with httpx")
 import httpx
 
 from elmokit.embed.layer_cache import LayerCache
-from elmokit.embed.model import ElmoModel, load
+from elmokit.embed.loading import load
+from elmokit.embed.model import ElmoModel
 from elmokit.model.lstm import LstmState
 from elmokit.model.softmax import LMHead
 from elmokit.search.build import build_index

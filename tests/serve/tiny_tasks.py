@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from elmokit.embed.layer_cache import LayerCache
-from elmokit.embed.model import load
+from elmokit.embed.loading import load
 from elmokit.tasks.coref import Coref
 from elmokit.tasks.data import load_data
 from elmokit.tasks.loop import train

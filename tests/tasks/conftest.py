@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from elmokit.embed.layer_cache import LayerCache
-from elmokit.embed.model import ElmoModel, load
+from elmokit.embed.loading import load
+from elmokit.embed.model import ElmoModel
 from elmokit.settings import with_settings
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.ner import Ner

@@ -37,7 +37,7 @@ class Shape:
 
 
 class Network(TaskModel):
-    def __init__(self, config, words, elmo):
+    def __init__(self, config, label_info, words, elmo):
         super().__init__()
         self.encoder = TokenEncoder(WordVectors(words, trainable=True))
         self.elmo = ElmoMixes(config.elmo, elmo)
@@ -63,7 +63,7 @@ def read_text(lines):
 
 
 class Digits(Task):
-    name, metric, inputs = "digits", "accuracy", {"text": read_text}
+    name, metric, inputs, network = "digits", "accuracy", {"text": read_text}, Network
     presets = {
         "default": TaskConfig(
             Shape(), ElmoConfig(dropout=0.0), StaticConfig("none", dim=8),
@@ -77,9 +77,6 @@ class Digits(Task):
 
     def learn(self, examples):
         return {"labels": [0, 1]}
-
-    def model(self, config, label_info, words, elmo):
-        return Network(config, words, elmo)
 
     def score(self, examples, predictions):
         right = sum(e.label == p for e, p in zip(examples, predictions))

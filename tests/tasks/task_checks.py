@@ -86,7 +86,7 @@ def with_both(
     data = load_data(task, config, *files, elmo=elmo, cache=cache)
     assert data.elmo is not None
     torch.manual_seed(0)
-    return data, task.model(config, data.label_info, data.words, data.elmo)
+    return data, type(task).network(config, data.label_info, data.words, data.elmo)
 
 
 def check_gradients(loss: torch.Tensor, model: TaskModel[Any], elmo: ElmoModel) -> None:

@@ -157,7 +157,7 @@ def test_gradients_reach_the_mixes_but_not_the_biLM(
 
 def model_of(data: Data[Sentence], *changes: str) -> NerModel:
     torch.manual_seed(0)
-    return TASK.model(settings(*changes), data.label_info, data.words, data.elmo).eval()
+    return TASK.network(settings(*changes), data.label_info, data.words, data.elmo).eval()
 
 
 def test_predictions_do_not_depend_on_the_batch(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from elmokit.embed.layer_cache import LayerCache, StoredLayers
-from elmokit.embed.model import load
+from elmokit.embed.loading import load
 from elmokit.tasks.data import load_data
 from elmokit.tasks.loop import train
 from elmokit.tasks.ner import Ner

@@ -412,7 +412,7 @@ def test_many_predicates_are_tagged_in_batches(
 def plain(files: tuple[str, str]) -> tuple[Data[Sentence], SrlModel]:
     config = settings("elmo.place=none", "model.layers=1", "model.hidden=4")
     data = load_data(TASK, config, *files)
-    return data, TASK.model(config, data.label_info, data.words, None).eval()
+    return data, TASK.network(config, data.label_info, data.words, None).eval()
 
 
 @given(st.integers(0, 2**31), st.floats(0.1, 1e4), st.lists(st.integers(1, 9), min_size=1))
@@ -454,7 +454,7 @@ def test_only_verbs_are_predicates_on_request(files: tuple[str, str]) -> None:
     frames = [frame for s in data.train.examples for frame in s.frames or ()]
     assert len(frames) == len(data.train.examples) < len(everything.train.examples)
     assert all(frame.verb for frame in frames)
-    model = TASK.model(config, data.label_info, data.words, None).eval()
+    model = TASK.network(config, data.label_info, data.words, None).eval()
     found = model.decode(data.dev.batch(range(len(data.dev))))
     scores = TASK.score(data.dev.examples, found)
     nouns = sum(not f.verb for s in everything.dev.examples for f in s.frames or ())

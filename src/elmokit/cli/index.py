@@ -61,7 +61,7 @@ def index(
             "required, unless you add --ann to an existing index.", param_hint="FILES"
         )
     from elmokit.bulk.input import check_documents
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
     from elmokit.search.build import IndexSettings, build_index, check_index_output, kept_tokens
 
     summary: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def index(
         check_documents(files)  # before the model is loaded
         try:
             with token_bar(shown=not quiet) as bar:
-                elmo = load(model, weights, device, precision)
+                elmo = load(model, weights, device, precision, "torch")
                 options = {**flags, "skip_bad": skip_bad}
                 done = build_index(elmo, files, output, settings, on_progress=bar, **options)
         except KeyboardInterrupt:

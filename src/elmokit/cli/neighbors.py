@@ -90,7 +90,7 @@ def neighbors(
 
     from elmokit.bulk.input import check_inputs, read_sentences
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
     from elmokit.embed.static import load_static
     from elmokit.search.neighbors import NeighborFilter, Passage
     from elmokit.search.neighbors import neighbors as search_text
@@ -102,7 +102,7 @@ def neighbors(
     table = None if static is None else load_static(static)
     scope: Words = "same" if same_word else "other" if other_words else "any"
     options = {"k": k, "mix": mix, "filter": NeighborFilter(scope, distinct, other_sentences)}
-    elmo = load(model, weights, device) if marked else None
+    elmo = load(model, weights, device, backend="torch") if marked else None
     if in_index:
         options |= {"layer": layer, "min_count": min_count, "ann": ann}
         results, summary = _search_index(files[0], [*marked, *(token or ())], elmo, options)

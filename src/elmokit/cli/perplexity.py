@@ -40,7 +40,7 @@ def perplexity(
             model. all: each of these in turn.
     """
     from elmokit.data.reading import LineSplitter, check_files, read_sentences
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
     from elmokit.embed.scoring import language_model
     from elmokit.progress import Progress
     from elmokit.train.text import evaluate_text
@@ -48,7 +48,7 @@ def perplexity(
     is_prepared = len(files) == 1 and Path(files[0]).is_dir()
     if not is_prepared:
         check_files(files)
-    elmo = load(model, device=device, precision=precision)
+    elmo = load(model, device=device, precision=precision, backend="torch")
     states = _states(elmo, state)
     if is_prepared:
         results = _evaluate_prepared(elmo, files[0], states)

@@ -70,7 +70,7 @@ def senses(
         )
     opt.check_layers(layer, mix)
 
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
     from elmokit.plot.senses import draw_senses, project_index_senses, project_senses, read_uses
 
     if word is not None:
@@ -82,7 +82,7 @@ def senses(
         )
     else:
         uses = read_uses(text, tokenized=tokenized)
-        elmo = load(model, weights, device)
+        elmo = load(model, weights, device, backend="torch")
         result = project_senses(
             elmo, uses, layer=layer or "all", mix=mix, state=state, clusters=clusters
         )
@@ -114,10 +114,10 @@ def similarity(
     """
     opt.check_layers(layer, mix)
 
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
     from elmokit.plot.similarity import compute_similarity, draw_similarity
 
-    elmo = load(model, weights, device)
+    elmo = load(model, weights, device, backend="torch")
     given = [s.split() if tokenized and s is not None else s for s in (first, second)]
     assert given[0] is not None
     result = compute_similarity(
@@ -164,10 +164,10 @@ def surprise(
     Args:
         sentences: Sentences to plot.
     """
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
     from elmokit.plot.surprise import draw_surprise
 
-    elmo = load(model, None, device)
+    elmo = load(model, device=device, backend="torch")
     tokens = [s.split() for s in sentences]
     scores = elmo.score(tokens if tokenized else sentences, state)
     values = {"sentences": [score.to_dict() for score in scores]}

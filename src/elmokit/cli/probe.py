@@ -55,7 +55,7 @@ def pos(
         cache_dir: Directory of the layer cache. Default: no cache.
     """
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
     from elmokit.embed.static import load_static
     from elmokit.probes.conllu import read_treebank
     from elmokit.probes.linear import ProbeSettings
@@ -64,7 +64,7 @@ def pos(
     opt.check_layers(layer, mix)
     table = None if static is None else load_static(static)
     treebank = read_treebank(directory, tags)
-    elmo = load(model, weights, device, precision)
+    elmo = load(model, weights, device, precision, "torch")
     with part_bar(shown=not quiet) as progress:
         report = measure_pos(
             elmo,
@@ -121,7 +121,7 @@ def wsd(
         layer: Default: every layer and the average.
     """
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
     from elmokit.embed.static import load_static
     from elmokit.probes.raganato import read_sets
     from elmokit.probes.wordnet import read_semcor, read_wordnet
@@ -130,7 +130,7 @@ def wsd(
     opt.check_layers(layer, mix)
     table = None if static is None else load_static(static)
     senses, sets, training = read_wordnet(wordnet), read_sets(evaluation), read_semcor(semcor)
-    elmo = load(model, weights, device, precision)
+    elmo = load(model, weights, device, precision, "torch")
     with part_bar(shown=not quiet) as progress:
         report = measure_wsd(
             elmo,
@@ -178,13 +178,13 @@ def wic(
         data: MCL-WiC sentence pairs: NAME.data.
         gold: MCL-WiC labels. Default: NAME.gold in the same directory.
     """
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
     from elmokit.embed.static import load_static
     from elmokit.probes.wic import measure_wic, read_wic
 
     table = None if static is None else load_static(static)
     pairs = read_wic(data, gold)
-    elmo = load(model, weights, device)
+    elmo = load(model, weights, device, backend="torch")
     with part_bar(shown=not quiet) as progress:
         report = measure_wic(elmo, pairs, static=table, state=state, seed=seed, progress=progress)
     _print(report, as_json)
@@ -220,7 +220,7 @@ def morphology(
             vocabulary or, if it has none, of the static vectors.
         max_words: Maximum number of candidate words.
     """
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
     from elmokit.embed.static import load_static
     from elmokit.probes.morphology import (
         bundled_pairs,
@@ -233,7 +233,7 @@ def morphology(
     table = None if static is None else load_static(static)
     related = bundled_pairs() if pairs is None else read_pairs(pairs)
     candidates = None if words is None else read_words(words, max_words)
-    elmo = load(model, weights, device)
+    elmo = load(model, weights, device, backend="torch")
     vocabulary = candidates or candidate_words(elmo, table, max_words)
     report = measure_morphology(elmo, related, vocabulary, static=table, seed=seed)
     _print(report, as_json)

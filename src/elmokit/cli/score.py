@@ -40,10 +40,10 @@ def score(
     """
     from elmokit.bulk.input import check_inputs, read_sentences
     from elmokit.embed.blocks import windows
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
 
     check_inputs(files)
-    elmo = load(model, device=device, precision=precision)
+    elmo = load(model, device=device, precision=precision, backend="torch")
     skipped: list[str] = []
     options = {"tokenized": tokenized, "split": split, "skip_bad": skip_bad}
     sentences = ((s.tokens, s) for s in read_sentences(files, **options, on_bad=skipped.append))

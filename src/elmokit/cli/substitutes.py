@@ -31,13 +31,13 @@ def substitutes(
         k: Number of words per list.
         specials: Also list <S>, </S> and <UNK>.
     """
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
     from elmokit.text.lines import STDIN, read_lines
 
     sentences = [sentence]
     if sentence == STDIN:
         sentences = [line.text for line in read_lines([STDIN]) if line.text.strip()]
-    elmo = load(model, device=device)
+    elmo = load(model, device=device, backend="torch")
     for marked in sentences:
         result = elmo.substitutes(marked, k, state=state, specials=specials)
         print_result(result.to_dict(), result, as_json=as_json)

@@ -76,10 +76,11 @@ def train(
     """
     from elmokit.device import choose_device
     from elmokit.embed.layer_cache import GIB, LayerCache
-    from elmokit.embed.model import load
+    from elmokit.embed.loading import load
     from elmokit.settings import with_settings
     from elmokit.tasks.data import load_data
     from elmokit.tasks.loop import train as run_training
+    from elmokit.tasks.saved import format_mix
 
     task = _task(context)
     options = {"train.seed": seed, "elmo.place": elmo, "static.source": static}
@@ -92,7 +93,7 @@ def train(
     with part_bar(shown=not quiet) as progress:
         size = round(cache_gb * GIB)
         cache = LayerCache(cache_dir, max_bytes=size, log=report, progress=progress)
-        load_bilm = partial(load, model, device=torch_device, precision=precision)
+        load_bilm = partial(load, model, None, torch_device, precision, "torch")
         read_data = partial(
             load_data,
             *(task, config, train, dev, test),
@@ -120,9 +121,8 @@ def train(
     for part, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
             log_result(f"{part}: {_figures(scores)} (epoch {result.best_epoch})")
-    for place, learned in result.mixes.items():
-        s = ", ".join(f"s_{j} = {value:.3f}" for j, value in enumerate(learned["s"]))
-        log_result(f"mix at the {place}: {s}; gamma = {learned['gamma']:.3f}")
+    for place, mix in result.mixes.items():
+        log_result(f"mix at the {place}: {format_mix(mix)}")
     log_result(f"Saved the model to {output}.")
 
 

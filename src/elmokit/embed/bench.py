@@ -25,9 +25,10 @@ import torch
 from pydantic import Field, model_validator
 
 import elmokit
-from elmokit.embed.model import ElmoModel, load
-from elmokit.embed.precision import PRECISIONS, check_precision
-from elmokit.errors import DataError, ElmoError
+from elmokit.embed.loading import load
+from elmokit.embed.model import ElmoModel
+from elmokit.embed.precision import PRECISIONS
+from elmokit.errors import DataError, ElmoError, check_choice
 from elmokit.model.bilm import BiLM
 from elmokit.parallel import available_cores
 from elmokit.presets import preset as preset_config
@@ -185,7 +186,7 @@ def measure(settings: BenchSettings, log: LogFn = no_log) -> Row:
         one row per precision, number of threads and batch size.
     """
     for name in settings.precisions:
-        check_precision(name)
+        check_choice("precision", name, PRECISIONS)
     text = read_text(settings.text, _tokens_needed(settings))
     report: Row = {
         "what": f"tokens/s of embedding new text after {settings.tokens:,} tokens, and of known "
@@ -241,7 +242,7 @@ def _load(settings: BenchSettings, text: BenchText, report: Row) -> Models:
 
 def _load_model(settings: BenchSettings, precision: str) -> ElmoModel:
     if settings.preset is None:
-        return load(settings.model, settings.weights, settings.device, precision)
+        return load(settings.model, settings.weights, settings.device, precision, "torch")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         bilm = BiLM(preset_config(settings.preset))

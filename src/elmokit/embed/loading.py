@@ -81,9 +81,12 @@ def load(
     if backend == "onnx" or (backend == "auto" and is_onnx(path)):
         return _load_onnx(path, weights, str(device), precision)
     need_torch(path)
-    from elmokit.embed import model
+    from elmokit.embed.model import ElmoModel
+    from elmokit.embed.precision import PRECISIONS
+    from elmokit.sources.resolve import load_parts
 
-    return model.load(path, weights, device, precision)
+    check_choice("precision", precision, PRECISIONS)
+    return ElmoModel(load_parts(path, weights), device=device, precision=precision)
 
 
 def is_onnx(path: str | Path | None) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -20,7 +19,7 @@ from elmokit.device import choose_device, to_device
 from elmokit.embed import scoring
 from elmokit.embed.blocks import Batch, Pending, StateArrays, TokenIds
 from elmokit.embed.embedder import STATES, Embedder, StatePolicy
-from elmokit.embed.precision import check_precision, engine_for, exact
+from elmokit.embed.precision import engine_for, exact
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes, substitutes_at
 from elmokit.embed.token_cache import MAX_BYTES, TokenCache
@@ -31,28 +30,9 @@ from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.scoring import Head, Scorer
 from elmokit.sources.modeldir import ModelParts
-from elmokit.sources.resolve import load_parts
 from elmokit.text.marked import Marked
 
-__all__ = ["STATES", "ElmoModel", "StatePolicy", "load"]
-
-
-def load(
-    path: str | Path | None = None,
-    weights: str | Path | None = None,
-    device: str | torch.device = "auto",
-    precision: str = "exact",
-) -> ElmoModel:
-    """Load a model.
-
-    Args:
-        path: The model, as for `elmokit.load`, except ONNX directories.
-        weights: The HDF5 file, if it is not in the same directory as `options.json`.
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
-        precision: "exact" or "fast", see `elmokit.load`.
-    """
-    check_precision(precision)
-    return ElmoModel(load_parts(path, weights), device=device, precision=precision)
+__all__ = ["STATES", "ElmoModel", "StatePolicy"]
 
 
 class ElmoModel(Embedder):

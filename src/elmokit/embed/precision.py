@@ -19,11 +19,6 @@ from elmokit.model.engine import Engine, PlainEngine, cuda_engine, exact_engine
 PRECISIONS: tuple[str, ...] = ("exact", "fast")
 
 
-def check_precision(name: str) -> None:
-    """Raise an error for an unknown precision."""
-    check_choice("precision", name, PRECISIONS)
-
-
 @contextmanager
 def exact(device: torch.device) -> Iterator[None]:
     """Compute in plain float32 inside the block: no TF32, no bfloat16, no autocast.
@@ -61,7 +56,7 @@ def engine_for(bilm: BiLM, precision: str = "exact") -> Engine:
     Raises:
         ConfigError: "fast" is not accurate enough for the model.
     """
-    check_precision(precision)
+    check_choice("precision", precision, PRECISIONS)
     weight = next(bilm.parameters())
     if precision == "exact" or weight.dtype != torch.float32:
         return exact_engine(bilm)

@@ -44,9 +44,9 @@ class Probe:
     note: str
 
 
-def probe_cpu(kind: str, timeout: float = 120.0) -> Probe:
+def probe_cpu(kind: str) -> Probe:
     """Multiply matrices of one data type on the CPU, in a separate process."""
-    output, failure = run_process([sys.executable, "-c", _PROGRAM.format(kind=kind)], timeout)
+    output, failure = run_process([sys.executable, "-c", _PROGRAM.format(kind=kind)], 120.0)
     if failure:
         return Probe(False, failure)
     error = float(output)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_choice import LayerChoice
-from elmokit.embed.model import ElmoModel, load
-from elmokit.embed.precision import check_precision
-from elmokit.errors import ConfigError, WeightsError
+from elmokit.embed.loading import load
+from elmokit.embed.model import ElmoModel
+from elmokit.embed.precision import PRECISIONS
+from elmokit.errors import ConfigError, WeightsError, check_choice
 from elmokit.settings import Count, validate
 
 # Models that stay loaded without a reference: a grid search loads the same one repeatedly.
@@ -54,7 +55,7 @@ class NamedModel:
                 "Expected the name or path of a model, which is stored with the pipeline; got "
                 f"{type(self.name).__name__}. For a loaded model, use `elmo.source`."
             )
-        check_precision(self.precision)
+        check_choice("precision", self.precision, PRECISIONS)
         validate("batch_tokens", self.batch_tokens, Count | None)
 
     @contextmanager
@@ -105,7 +106,7 @@ def _load(
     batch_tokens: int | None,
     stamp: tuple[int, int] | None,
 ) -> tuple[ElmoModel, str]:
-    elmo = load(name, device=device, precision=precision)
+    elmo = load(name, device=device, precision=precision, backend="torch")
     if batch_tokens is not None:
         elmo.batch_tokens = batch_tokens
     return elmo, fingerprint(elmo)

@@ -86,7 +86,7 @@ def _condition(index: TokenIndex, query: Tokens, filter: NeighborFilter) -> str:
 
 
 def add_ann(
-    index: TokenIndex, choices: Sequence[LayerChoice], *, recall: float = 0.95, seed: int = 0
+    index: TokenIndex, choices: Sequence[LayerChoice], *, recall: float = 0.95
 ) -> TokenIndex:
     """Add an approximate index for one or more stored layers.
 
@@ -94,7 +94,6 @@ def add_ann(
         index: The index; its directory is changed.
         choices: Stored layers other than layer 0, which has one vector per word.
         recall: The required mean fraction of the 10 nearest tokens that are found.
-        seed: Random seed for the sample of tokens used to measure recall.
 
     Returns:
         The index with the new approximate indexes; `meta.ann` has their measured recall.
@@ -106,11 +105,11 @@ def add_ann(
     with run_lock(index.folder):
         index = TokenIndex.open(index.folder)
         for choice in choices:
-            index = _add(index, choice, recall, seed)
+            index = _add(index, choice, recall)
     return index
 
 
-def _add(index: TokenIndex, choice: LayerChoice, recall: float, seed: int) -> TokenIndex:
+def _add(index: TokenIndex, choice: LayerChoice, recall: float) -> TokenIndex:
     if choice.number == 0 or index.meta.stored.get(choice.label) != list(choice.weights):
         stored = ", ".join(index.meta.stored.keys() - {"layer 0"}) or "none"
         raise ConfigError(
@@ -129,17 +128,17 @@ def _add(index: TokenIndex, choice: LayerChoice, recall: float, seed: int) -> To
     versions = {**index.meta.versions, "tokens": table.version}
     meta = replace(index.meta, versions=versions)
     updated = TokenIndex(index.folder, meta, {**index.tables, "tokens": table})
-    parameters = _measure(updated, choice, partitions, recall, seed)
+    parameters = _measure(updated, choice, partitions, recall)
     updated.meta = replace(meta, ann={**meta.ann, choice.label: parameters})
     updated.meta.write(index.folder / MANIFEST)
     return updated
 
 
 def _measure(
-    index: TokenIndex, choice: LayerChoice, partitions: int, required: float, seed: int
+    index: TokenIndex, choice: LayerChoice, partitions: int, required: float
 ) -> dict[str, Any]:
     """Find the smallest number of partitions that reaches the required recall."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     sample = rng.choice(index.tokens, size=min(index.tokens, _SAMPLE_SIZE), replace=False).tolist()
     tokens = index.read_tokens(sorted(sample))
     queries = index.query_tokens([Query(t.marked, token=t.token) for t in tokens], [choice])

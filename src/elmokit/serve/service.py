@@ -12,7 +12,8 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from elmokit.embed.fingerprint import fingerprint
-from elmokit.embed.model import ElmoModel, load
+from elmokit.embed.loading import load
+from elmokit.embed.model import ElmoModel
 from elmokit.embed.scoring import score
 from elmokit.embed.static import load_static
 from elmokit.embed.substitutes import substitutes_at
@@ -119,7 +120,7 @@ class Hosted:
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         self.models = {
-            name: load(path, device=settings.device, precision=settings.precision)
+            name: load(path, None, settings.device, settings.precision, "torch")
             for name, path in settings.models.items()
         }
         self.fingerprints = {name: fingerprint(model) for name, model in self.models.items()}

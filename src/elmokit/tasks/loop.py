@@ -109,7 +109,7 @@ def train(
             return TaskResult.from_dict(saved.read_config(out)["results"])
 
         torch.manual_seed(settings.seed)
-        model = task.model(config, data.label_info, data.words, data.elmo).to(device)
+        model = type(task).network(config, data.label_info, data.words, data.elmo).to(device)
         identity = {"task": task.name, "config": config.to_dict(), "data": data.digest}
         optimizer = _OPTIMIZERS[settings.optimizer](
             [parameter for parameter in model.parameters() if parameter.requires_grad],

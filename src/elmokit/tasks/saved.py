@@ -25,7 +25,8 @@ from elmokit import __version__
 from elmokit.device import choose_device
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_cache import LiveLayers
-from elmokit.embed.model import ElmoModel, load
+from elmokit.embed.loading import load
+from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, OutputError, WeightsError
 from elmokit.model.blank import blank
 from elmokit.settings import differences
@@ -199,9 +200,9 @@ def load_saved(
         config = TaskConfig.from_dict(values["config"], model_config)
         bilm = None if values["elmo"] is None else BilmInfo.from_dict(values["elmo"])
         with blank():  # allocates nothing until the sizes in the file match the weights
-            claimed = task.model(config, label_info, words, bilm)
+            claimed = type(task).network(config, label_info, words, bilm)
         weights = read_weights(path / WEIGHTS, claimed)
-        network = task.model(config, label_info, words, bilm)
+        network = type(task).network(config, label_info, words, bilm)
     except ConfigError as error:
         raise ConfigError(f"{path / CONFIG}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -237,7 +238,7 @@ def _load_elmo(
     path: Path, bilm: BilmInfo, config: TaskConfig, model: str | None, device: torch.device
 ) -> ElmoModel:
     try:
-        elmo = load(model or _named(bilm.model, path), device=device, precision=bilm.precision)
+        elmo = load(model or _named(bilm.model, path), None, device, bilm.precision, "torch")
     except WeightsError as error:
         raise WeightsError(
             f"Cannot load the biLM that {path} was trained with ({bilm.model or 'the default'}): "
@@ -273,6 +274,12 @@ def _named(model: str | None, path: Path) -> str | Path | None:
     return model if model is None or model in named_models() else path.resolve() / model
 
 
+def format_mix(mix: Mapping[str, Any]) -> str:
+    """Return the learned weights s_j and gamma as text."""
+    s = ", ".join(f"s_{j} = {value:.3f}" for j, value in enumerate(mix["s"]))
+    return f"{s}; gamma = {mix['gamma']:.3f}"
+
+
 def _card(
     task: Task[E], config: TaskConfig, elmo: BilmInfo | None, results: Mapping[str, Any]
 ) -> str:
@@ -283,9 +290,7 @@ def _card(
     for part in ("dev", "test"):
         if scores := results.get(part):
             rows[f"{part} {task.metric}"] = f"{scores[task.metric]:.2f}"
-    for place, mix in results["mixes"].items():
-        s = ", ".join(f"s_{j} = {value:.3f}" for j, value in enumerate(mix["s"]))
-        rows[f"mix at the {place}"] = f"{s}; gamma = {mix['gamma']:.3f}"
+    rows |= {f"mix at the {p}": format_mix(mix) for p, mix in results["mixes"].items()}
     table = "\n".join(f"| {label} | {text} |" for label, text in rows.items())
     return f"""# {task.name}
 

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from elmokit.tasks.batches import Batch, E
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
-from elmokit.tasks.words import WordTable
+from elmokit.tasks.nn.elmo import ElmoMixes
 from elmokit.text.lines import Line
 
 #: Reads examples without labels.
@@ -54,7 +53,9 @@ class Task(ABC, Generic[E]):
         metric: The dev score that selects the best epoch. Higher is better.
         presets: Complete settings by name. The first preset is the default.
         inputs: Reader of unlabeled examples for each input format; the first format is the default.
-        network: The class of the network, which gets the arguments of `model`.
+        network: The class of the network. Its arguments are the settings (`TaskConfig`), the result
+            of `learn`, the words (`WordTable`), and the biLM (`BilmInfo`, or None to train without
+            ELMo).
     """
 
     name: ClassVar[str]
@@ -82,19 +83,6 @@ class Task(ABC, Generic[E]):
     @abstractmethod
     def learn(self, examples: Sequence[E]) -> LabelInfo:
         """Collect the labels of the training data."""
-
-    def model(
-        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
-    ) -> TaskModel[E]:
-        """Create the network.
-
-        Args:
-            config: The settings.
-            label_info: Result of `learn`.
-            words: The vocabulary and its word vectors.
-            elmo: The biLM. None: train without ELMo.
-        """
-        return type(self).network(config, label_info, words, elmo)
 
     @abstractmethod
     def score(self, examples: Sequence[E], predictions: Sequence[Any]) -> Scores:

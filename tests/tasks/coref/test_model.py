@@ -27,7 +27,7 @@ from tests.tasks.task_checks import check_gradients, learn
 
 def make(data: Data[Document], config: TaskConfig) -> CorefModel:
     torch.manual_seed(0)
-    return TASK.model(config, data.label_info, data.words, data.elmo)
+    return TASK.network(config, data.label_info, data.words, data.elmo)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_speakers_and_genres_are_used(files: tuple[str, str]) -> None:
     data = load_data(TASK, config, *files)
     model = make(data, config).eval()
     torch.manual_seed(0)
-    model = TASK.model(config, {"genres": ["bc"]}, data.words, None).eval()
+    model = TASK.network(config, {"genres": ["bc"]}, data.words, None).eval()
     plain = data.dev.examples[0]
     said = tuple("x" if k % 2 else "y" for k in range(len(plain.tokens)))
     others = [

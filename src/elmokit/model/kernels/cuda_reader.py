@@ -140,13 +140,10 @@ class CudaReader:
     Args:
         bilm: The model; its LSTMs must have a projection. Its weights are copied.
         dtype: Type of the matrix products: float32, or bfloat16 for speed.
-        tf32: Allow TF32 (10-bit mantissa) in float32 products, for speed.
     """
 
-    def __init__(
-        self, bilm: BiLM, dtype: torch.dtype = torch.float32, *, tf32: bool = False
-    ) -> None:
-        self.bilm, self.config, self.dtype, self.tf32 = bilm, bilm.config.lstm, dtype, tf32
+    def __init__(self, bilm: BiLM, dtype: torch.dtype = torch.float32) -> None:
+        self.bilm, self.config, self.dtype = bilm, bilm.config.lstm, dtype
         self.device = next(bilm.parameters()).device
         exact = StackedWeights.like(self.config, self.device)
         parameters = dict(bilm.named_parameters())
@@ -166,7 +163,7 @@ class CudaReader:
             return PlainEngine(self.bilm).encode(ids)
         max_width = weights.encoder.config.max_width
         out = torch.empty(len(ids), self.config.projection_dim, device=self.device)
-        with _products(self.tf32):
+        with _exact_products():
             encode_in_blocks(lambda b: encode_types(weights, [b]), ids, out, max_width, _WORDS)
         return out
 
@@ -263,7 +260,7 @@ class _Work:
         for layer in range(n_layers):
             pair = slice(2 * layer, 2 * layer + 2)
             self.inputs[pair, layer % 2, :, d:] = self.carried[pair]
-        with _products(self.reader.tf32):
+        with _exact_products():
             for slot in range(self.steps + n_layers - 1):
                 low, high = max(0, slot - self.steps + 1), min(n_layers - 1, slot)
                 n = -(-self.active[slot - high] // _ROW_STEP) * _ROW_STEP
@@ -345,10 +342,10 @@ class _Recorded:
 
 
 @contextmanager
-def _products(tf32: bool) -> Iterator[None]:
-    """Set the precision of float32 products in this context, overriding the process setting."""
+def _exact_products() -> Iterator[None]:
+    """Compute float32 products without TF32, regardless of the setting of the process."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.set_float32_matmul_precision("highest")
     try:
         yield
     finally:
