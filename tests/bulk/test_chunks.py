@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from elmokit.bulk import input as module
-from elmokit.bulk.input import Chunk, Passage, check_documents, read_chunks, total_size
+from elmokit.bulk.input import Chunk, Passage, check_documents, read_chunks
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.errors import DataError
+from elmokit.text.lines import text_size
 from elmokit.text.sentences import split_sentences
 
 pa = pytest.importorskip("pyarrow")
@@ -46,7 +47,7 @@ def test_chunks_contain_all_lines_and_the_last_one_is_marked(text: Path, chunk_b
     assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
     assert [chunk.is_last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert all(chunk.n_bytes >= chunk_bytes for chunk in chunks[:-1])
-    assert sum(chunk.n_bytes for chunk in chunks) == text.stat().st_size == total_size([str(text)])
+    assert sum(chunk.n_bytes for chunk in chunks) == text.stat().st_size == text_size([str(text)])
 
 
 def test_text_without_lines_is_one_chunk(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_compressed_remote_and_parquet_documents_give_the_same_chunks(
         assert chunks_of(name, chunk_bytes=20) == expected
     for name in (table, table.as_uri()):
         assert chunks_of(name, chunk_bytes=20, column="body") == expected
-    assert total_size([str(text), str(packed)]) is None
+    assert text_size([str(text), str(packed)]) is None
 
 
 def test_rows_without_text_are_empty_lines(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_invalid_lines_are_reported_or_counted_in_their_chunk(tmp_path: Path) ->
         [(3, "two")],
         [(6, "three")],
     ]
-    assert sum(len(chunk.skipped) for chunk in chunks) == 3
+    assert sum(chunk.skipped_lines for chunk in chunks) == 3
 
 
 # ----------------------------------------------------------------------------------- long lines

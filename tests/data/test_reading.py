@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.data.reading import LineSplitter, check_files, plain_size, read_blocks, read_sentences
+from elmokit.data.reading import LineSplitter, check_split, read_blocks, read_sentences
 from elmokit.errors import DataError
+from elmokit.text.lines import text_size
 from tests.data.texts import SMALL, documents_of
 
 
@@ -63,22 +64,22 @@ def test_blocks_can_end_after_any_line_of_a_document(small: Path, characters: in
 def test_size_of_compressed_text_is_unknown(small: Path, tmp_path: Path) -> None:
     packed = tmp_path / "small.txt.gz"
     packed.write_bytes(gzip.compress(small.read_bytes()))
-    assert plain_size([small, small]) == 2 * len(SMALL.encode())
-    assert plain_size([small, packed]) is None
-    assert plain_size(["-"]) is None
+    assert text_size([small, small]) == 2 * len(SMALL.encode())
+    assert text_size([small, packed]) is None
+    assert text_size(["-"]) is None
 
 
 def test_missing_files_are_reported_before_any_is_read(small: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"lost\.txt does not exist"):
-        check_files([small, tmp_path / "lost.txt"])
+        check_split([small, tmp_path / "lost.txt"], [])
     with pytest.raises(DataError):
-        check_files([small], [tmp_path])
+        check_split([small], [tmp_path])
     with pytest.raises(DataError):
-        check_files(["-", small], ["-"])
+        check_split(["-", small], ["-"])
 
 
 def test_held_out_files_cannot_be_training_files(small: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.txt"
     link.symlink_to(small)
     with pytest.raises(DataError):
-        check_files([small], [link])
+        check_split([small], [link])

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.bulk.input import check_inputs
 from elmokit.errors import DataError
-from elmokit.text.lines import Line, missing, read_lines
+from elmokit.text.lines import Line, SkippedLines, check_files, missing, read_lines
 
 
 def write(folder: Path, name: str, content: bytes) -> Path:
@@ -78,7 +77,7 @@ def test_invalid_byte_error_states_file_line_position_and_solution(tmp_path: Pat
     assert "iconv -f latin1 -t utf-8" in message
     assert "--skip-bad" not in message
     with pytest.raises(DataError, match="--skip-bad"):  # the caller could catch it, but should not
-        list(read_lines([path], skip_bad=False))
+        list(read_lines([path], skipped=SkippedLines(allowed=False)))
 
 
 @pytest.mark.parametrize("raw", [b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80"])
@@ -88,15 +87,11 @@ def test_utf8_decoding_is_strict(tmp_path: Path, raw: bytes) -> None:
 
 def test_invalid_lines_are_skipped_and_reported_on_request(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", b"a\n\xff\nb\n\xfe\xff")
-    bad: list[str] = []
-    lines = list(read_lines([path], skip_bad=True, on_bad=bad.append))
+    skipped = SkippedLines()
+    lines = list(read_lines([path], skipped=skipped))
     assert [(line.number, line.text) for line in lines] == [(1, "a"), (3, "b")]
-    assert [message.split(":")[0] for message in bad] == [f"{path}, line 2", f"{path}, line 4"]
-
-
-def test_skip_bad_works_without_a_callback(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.txt", b"\xff\nb")
-    assert [line.text for line in read_lines([path], skip_bad=True)] == ["b"]
+    assert skipped.count == 2
+    assert skipped.first.startswith(f"{path}, line 2:")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +148,7 @@ def test_missing_file_and_directory_are_identified(tmp_path: Path) -> None:
 def test_sentence_instead_of_a_file_name_gives_a_hint(sentence: str) -> None:
     assert "echo 'I read it .' | elmo COMMAND -" in error_of(Path(sentence))
     with pytest.raises(DataError, match="elmo COMMAND -"):
-        check_inputs([sentence])
+        check_files([sentence])
     assert missing("two words.txt") == "two words.txt does not exist."
 
 

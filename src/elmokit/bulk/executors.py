@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass
 from typing import Any
 
-from elmokit.bulk.input import Chunk, total_size
+from elmokit.bulk.input import Chunk
 from elmokit.bulk.job import STAGES, ChunkJob, FinishedChunk, ModelInfo, TokenizedChunk, describe
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.embedder import Embedder
@@ -30,7 +30,7 @@ from elmokit.embed.loading import is_onnx, load, need_torch, thread_count, use_t
 from elmokit.embed.onnx_model import check_device
 from elmokit.errors import ElmoError, ElmoWarning, warn
 from elmokit.parallel import available_cores, prefetch, process_pool, run_futures
-from elmokit.text.lines import STDIN
+from elmokit.text.lines import STDIN, text_size
 
 Results = Generator[FinishedChunk, None, None]
 
@@ -172,7 +172,7 @@ class InProcessExecutor:
     def _tokenize(
         self, job: ChunkJob, chunks: Iterable[Chunk]
     ) -> Generator[TokenizedChunk, None, None]:
-        size = total_size(job.documents)
+        size = text_size(job.documents)
         is_short = size is not None and size < _POOL_CHUNKS * job.settings.chunk_bytes
         if self._tokenizers < 2 or is_short:
             yield from map(job.tokenize, chunks)

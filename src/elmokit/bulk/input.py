@@ -16,16 +16,15 @@ length of the lines.
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.errors import DataError, ElmoError, optional_imports
-from elmokit.text.lines import STDIN, Line, missing, read_lines, read_pieces
+from elmokit.text.lines import STDIN, Line, SkippedLines, check_files, read_lines, read_pieces
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import words
 
@@ -64,14 +63,16 @@ class Chunk:
         is_last: Whether the chunk is the last one.
         passages: The lines, or parts of lines.
         n_bytes: Size of the text in bytes, in UTF-8.
-        skipped: Messages of invalid lines that were skipped.
+        skipped_lines: Number of invalid lines that were skipped.
+        first_skipped: The message of the first one.
     """
 
     number: int
     is_last: bool
     passages: list[Passage]
     n_bytes: int
-    skipped: tuple[str, ...] = ()
+    skipped_lines: int = 0
+    first_skipped: str = ""
 
     @property
     def digest(self) -> str:
@@ -95,37 +96,23 @@ def read_chunks(
         column: The text column of Parquet files.
         skip_bad: Skip and count lines that are not valid UTF-8 instead of raising an error.
     """
-    skipped: list[str] = []
+    skipped = SkippedLines(skip_bad)
     passages: list[Passage] = []
     size = number = 0
     for document, name in enumerate(documents):
-        for line, sentence, offset, text in _passages(name, settings, column, skip_bad, skipped):
+        for line, sentence, offset, text in _passages(name, settings, column, skipped):
             if size >= settings.chunk_bytes:
-                yield Chunk(number, False, passages, size, tuple(skipped))
+                yield Chunk(number, False, passages, size, skipped.count, skipped.first)
                 passages, size, number = [], 0, number + 1
-                skipped.clear()
+                skipped.count, skipped.first = 0, ""
             passages.append(Passage(document, line, sentence, offset, text))
             size += len(text.encode("utf-8", "surrogatepass")) + 1
-    yield Chunk(number, True, passages, size, tuple(skipped))
-
-
-def check_inputs(names: Sequence[str | Path]) -> None:
-    """Raise an error if a file does not exist or standard input is listed twice."""
-    inputs = [str(name) for name in names]
-    if inputs.count(STDIN) > 1:
-        raise DataError("Standard input ('-') can be read only once.")
-    for name in inputs:
-        # Unlike os.path.exists, Path.exists raises an error for very long names. A user may have
-        # passed a sentence instead of a file name.
-        if name != STDIN and not os.path.exists(name):  # noqa: PTH110
-            raise DataError(missing(name))
-        if name != STDIN and Path(name).is_dir():
-            raise DataError(f"{name} is a directory; expected a file. List the files in it.")
+    yield Chunk(number, True, passages, size, skipped.count, skipped.first)
 
 
 def check_documents(names: Sequence[str]) -> None:
     """Raise an error if a local document, or a package that is needed to read it, is missing."""
-    check_inputs([name for name in names if not is_remote(name)])
+    check_files([name for name in names if not is_remote(name)])
     if any(is_remote(name) or _is_parquet(name) for name in names):
         _pyarrow()
 
@@ -135,30 +122,21 @@ def is_remote(name: str) -> bool:
     return "://" in name
 
 
-def total_size(names: Sequence[str]) -> int | None:
-    """Return the size of the text in bytes, or None if only reading the text reveals it."""
-    compressed = (".gz", ".xz", ".bz2", ".zst", ".parquet")
-    if any(is_remote(name) or name.lower().endswith(compressed) for name in names):
-        return None
-    paths = [Path(name) for name in names]
-    return sum(path.stat().st_size for path in paths) if all(p.is_file() for p in paths) else None
-
-
 def _is_parquet(name: str) -> bool:
     return name.lower().endswith(".parquet") and name != STDIN
 
 
 def _passages(
-    name: str, settings: EmbedSettings, column: str, skip_bad: bool, skipped: list[str]
+    name: str, settings: EmbedSettings, column: str, skipped: SkippedLines
 ) -> Iterator[tuple[int, int, int, str]]:
     """Yield the line, sentence, offset and text of each passage of a document."""
     max_bytes = _PIECE_BYTES if settings.split else MAX_SENTENCE_BYTES + 1
     if _is_parquet(name):
         pieces = _parquet_pieces(name, column, max_bytes)
     elif is_remote(name):
-        pieces = _remote_pieces(name, max_bytes, skip_bad, skipped)
+        pieces = _remote_pieces(name, max_bytes, skipped)
     else:
-        pieces = read_pieces(name, max_bytes, skip_bad=skip_bad, on_bad=skipped.append)
+        pieces = read_pieces(name, max_bytes, skipped)
     if settings.split:
         yield from _split_long_lines(pieces)
         return
@@ -192,13 +170,12 @@ def _split_long_lines(pieces: Iterator[Line]) -> Iterator[tuple[int, int, int, s
             )
 
 
-def _remote_pieces(name: str, max_bytes: int, skip_bad: bool, skipped: list[str]) -> Iterator[Line]:
+def _remote_pieces(name: str, max_bytes: int, skipped: SkippedLines) -> Iterator[Line]:
     # Use a local copy, which is decompressed and validated in the same way as local files.
     with tempfile.NamedTemporaryFile(suffix=Path(name).suffix) as copy:
         try:
             _pyarrow().fs.copy_files(name, copy.name)
-            on_bad = skipped.append
-            for piece in read_pieces(copy.name, max_bytes, skip_bad=skip_bad, on_bad=on_bad):
+            for piece in read_pieces(copy.name, max_bytes, skipped):
                 yield piece._replace(path=name)
         except ElmoError as error:
             raise DataError(str(error).replace(copy.name, name)) from None
@@ -268,8 +245,7 @@ def read_sentences(
     *,
     tokenized: bool = False,
     split: bool = False,
-    skip_bad: bool = False,
-    on_bad: Callable[[str], None] | None = None,
+    skipped: SkippedLines | None = None,
 ) -> Iterator[Sentence]:
     """Yield the sentences of text files.
 
@@ -277,10 +253,9 @@ def read_sentences(
         files: Paths of the files; "-" is standard input.
         tokenized: Whether the text is already tokenized, with tokens separated by whitespace.
         split: Whether to split lines into sentences. Otherwise, each line is a sentence.
-        skip_bad: Skip lines that are not valid UTF-8 instead of raising an error.
-        on_bad: Called with a message for each skipped line.
+        skipped: Whether to skip lines that are not UTF-8; see `read_lines`.
     """
     for file in map(str, files):
-        for line in read_lines([file], skip_bad=skip_bad, on_bad=on_bad):
+        for line in read_lines([file], skipped=skipped):
             for _, _, tokens in tokenize_line(line.text, tokenized=tokenized, split=split):
                 yield Sentence(tokens, file, line.number)

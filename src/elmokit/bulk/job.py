@@ -171,8 +171,8 @@ class ChunkJob:
                 "chunk": chunk.number,
                 "is_last": chunk.is_last,
                 "documents": np.stack(counts, axis=1).tolist(),  # [document, sentences] pairs
-                "skipped_lines": len(chunk.skipped),
-                "first_skipped": chunk.skipped[0] if chunk.skipped else "",
+                "skipped_lines": chunk.skipped_lines,
+                "first_skipped": chunk.first_skipped,
                 "n_bytes": chunk.n_bytes,
                 "digest": chunk.digest,
             }

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.bulk.executors import Executor, WorkerExecutor, Workers, make_executor
-from elmokit.bulk.input import Chunk, check_documents, read_chunks, total_size
+from elmokit.bulk.input import Chunk, check_documents, read_chunks
 from elmokit.bulk.job import STAGES, ChunkJob, FinishedChunk, timed
 from elmokit.bulk.output import make_output
 from elmokit.bulk.settings import EmbedSettings, Summary
@@ -27,7 +27,7 @@ from elmokit.embed.embedder import Embedder
 from elmokit.embed.tokenized import longest_token
 from elmokit.errors import ConfigError, DataError, warn
 from elmokit.progress import Progress, no_log, plural
-from elmokit.text.lines import STDIN
+from elmokit.text.lines import STDIN, text_size
 
 _COUNTS = ("sentences", "tokens", "cut_tokens", "skipped_lines")
 
@@ -111,7 +111,7 @@ class Run:
         self._records: Records = {}
         self._times: Times = dict.fromkeys(STAGES, 0.0)
         self._digest = hashlib.blake2b(digest_size=16)
-        self._size = total_size(self.documents)
+        self._size = text_size(self.documents)
         self._tokens = self._n_bytes = self._written = 0
 
     def embed(self, on_progress: Callable[[Progress], None]) -> Summary:

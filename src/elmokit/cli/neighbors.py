@@ -88,17 +88,18 @@ def neighbors(
         )
     opt.check_layers(layer, mix)
 
-    from elmokit.bulk.input import check_inputs, read_sentences
+    from elmokit.bulk.input import read_sentences
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.loading import load
     from elmokit.embed.static import load_static
     from elmokit.search.neighbors import NeighborFilter, Passage
     from elmokit.search.neighbors import neighbors as search_text
+    from elmokit.text.lines import SkippedLines, check_files
     from elmokit.text.marked import Marked
 
     marked = [Marked.read(sentence, tokenized=tokenized) for sentence in query or ()]
     if not in_index:
-        check_inputs(files)
+        check_files(files)
     table = None if static is None else load_static(static)
     scope: Words = "same" if same_word else "other" if other_words else "any"
     options = {"k": k, "mix": mix, "filter": NeighborFilter(scope, distinct, other_sentences)}
@@ -108,16 +109,15 @@ def neighbors(
         results, summary = _search_index(files[0], [*marked, *(token or ())], elmo, options)
     else:
         assert elmo is not None
-        skipped: list[str] = []
-        reading = {"tokenized": tokenized, "split": split, "skip_bad": skip_bad}
-        sentences = read_sentences(files, **reading, on_bad=skipped.append)
+        skipped = SkippedLines(skip_bad)
+        sentences = read_sentences(files, tokenized=tokenized, split=split, skipped=skipped)
         text = (Passage(s.tokens, f"{s.file}:{s.line}") for s in sentences)
         options |= {"layer": layer or ALL_AND_AVERAGE, "state": state, "max_tokens": max_tokens}
         with token_bar(shown=not quiet) as bar:
             options["on_window"] = lambda tokens: bar(Progress(tokens, 0, None))
             results = search_text(elmo, marked, text, **options)
         summary = f"{plural(results[0].tokens, 'token')} searched"
-        log_skipped(len(skipped), *skipped[:1])
+        log_skipped(skipped.count, skipped.first)
     for result in results:
         values, shown = result.to_dict(), str(result)
         if table is not None:

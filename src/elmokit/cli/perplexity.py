@@ -39,10 +39,11 @@ def perplexity(
             or zero at the beginning of a document. reset: zero. warm: the state stored with the
             model. all: each of these in turn.
     """
-    from elmokit.data.reading import LineSplitter, check_files, read_sentences
+    from elmokit.data.reading import LineSplitter, read_sentences
     from elmokit.embed.loading import load
     from elmokit.embed.scoring import language_model
     from elmokit.progress import Progress
+    from elmokit.text.lines import SkippedLines, check_files
     from elmokit.train.text import evaluate_text
 
     is_prepared = len(files) == 1 and Path(files[0]).is_dir()
@@ -53,19 +54,19 @@ def perplexity(
     if is_prepared:
         results = _evaluate_prepared(elmo, files[0], states)
     else:
-        skipped: list[str] = []
+        skipped = SkippedLines(skip_bad)
         splitter = LineSplitter(one_sentence_per_line, tokenized)
         with token_bar(shown=not quiet) as bar:
             results = evaluate_text(
                 elmo.bilm,
                 elmo.scorer(),
                 language_model(elmo)[1],
-                read_sentences(files, splitter, skip_bad=skip_bad, on_bad=skipped.append),
+                read_sentences(files, splitter, skipped),
                 states=states,
                 warm=elmo.warm,
                 on_progress=lambda targets: bar(Progress(targets, 0, None)),
             )
-        log_skipped(len(skipped), *skipped[:1])
+        log_skipped(skipped.count, skipped.first)
     values = [result.to_dict() for result in results]
     print_result(values, "\n".join(map(str, results)), as_json=as_json)
 

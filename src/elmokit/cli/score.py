@@ -38,15 +38,16 @@ def score(
     Args:
         by_token: Also print the log probability of every token.
     """
-    from elmokit.bulk.input import check_inputs, read_sentences
+    from elmokit.bulk.input import read_sentences
     from elmokit.embed.blocks import windows
     from elmokit.embed.loading import load
+    from elmokit.text.lines import SkippedLines, check_files
 
-    check_inputs(files)
+    check_files(files)
     elmo = load(model, device=device, precision=precision, backend="torch")
-    skipped: list[str] = []
-    options = {"tokenized": tokenized, "split": split, "skip_bad": skip_bad}
-    sentences = ((s.tokens, s) for s in read_sentences(files, **options, on_bad=skipped.append))
+    skipped = SkippedLines(skip_bad)
+    lines = read_sentences(files, tokenized=tokenized, split=split, skipped=skipped)
+    sentences = ((s.tokens, s) for s in lines)
     for window in windows(sentences, _WINDOW_TOKENS):
         scores = elmo.score([tokens for tokens, _ in window], state)
         for (_, read), sentence in zip(window, scores, strict=True):
@@ -61,4 +62,4 @@ def score(
                     f"{sentence.backward_perplexity:.2f}\t{sum(sentence.unknown)}\t"
                     + " ".join(sentence.tokens)
                 )
-    log_skipped(len(skipped), *skipped[:1])
+    log_skipped(skipped.count, skipped.first)

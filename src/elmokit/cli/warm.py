@@ -39,12 +39,13 @@ def warm(
         files: Use in-domain text, preferably the training text.
         output: Output model directory. Default: MODEL, if it is a model directory.
     """
-    from elmokit.data.reading import LineSplitter, check_files, read_sentences
+    from elmokit.data.reading import LineSplitter, read_sentences
     from elmokit.device import choose_device
     from elmokit.errors import DataError, warn
     from elmokit.progress import Progress
     from elmokit.sources import modeldir
     from elmokit.sources.resolve import load_parts
+    from elmokit.text.lines import SkippedLines, check_files
     from elmokit.train.warm import SENTENCES, warm_state_of_text
 
     check_files(files)
@@ -56,13 +57,13 @@ def warm(
             param_hint="--output",
         )
     parts = load_parts(model, weights)
-    skipped: list[str] = []
+    skipped = SkippedLines(skip_bad)
     splitter = LineSplitter(one_sentence_per_line, tokenized)
     with token_bar(shown=not quiet) as bar:
         result = warm_state_of_text(
             parts.bilm.to(choose_device(device)),
             parts.vocabulary,
-            read_sentences(files, splitter, skip_bad=skip_bad, on_bad=skipped.append),
+            read_sentences(files, splitter, skipped),
             progress=lambda _, done, total: bar(Progress(done, done, total)),
         )
     if not result.sentences:
@@ -73,7 +74,7 @@ def warm(
     parts.bilm.cpu()
     parts.warm = result.state
     modeldir.save(parts, target, overwrite=overwrite or output is None)
-    log_skipped(len(skipped), *skipped[:1])
+    log_skipped(skipped.count, skipped.first)
     count = plural(result.sentences, "sentence")
     if result.sentences < SENTENCES:
         warn(

@@ -24,6 +24,7 @@ from elmokit.data.reading import LineSplitter, read_blocks
 from elmokit.errors import DataError
 from elmokit.parallel import parallel_map
 from elmokit.progress import Progress
+from elmokit.text.lines import SkippedLines
 from elmokit.text.vocab import SPECIALS
 
 File = str | os.PathLike[str]
@@ -183,7 +184,7 @@ class CountedText:
     Args:
         path: The file for the provisional ids.
         splitter: Splits lines into sentences and words.
-        skip_bad: Skip and count lines that are not UTF-8.
+        skipped: Whether to skip lines that are not UTF-8; counts them.
         total_bytes: The size of all text, if known.
         on_progress: Called after each block.
         vocabulary: Words with fixed ids, without the special symbols.
@@ -191,13 +192,11 @@ class CountedText:
     Attributes:
         counter: The types so far, with their counts.
         n_bytes: Bytes of text so far.
-        skipped: Number of skipped lines so far.
-        first_skipped: The problem with the first of them.
     """
 
     path: Path
     splitter: LineSplitter
-    skip_bad: bool
+    skipped: SkippedLines
     total_bytes: int | None
     on_progress: OnProgress | None
     vocabulary: InitVar[Sequence[str]]
@@ -205,8 +204,6 @@ class CountedText:
     def __post_init__(self, vocabulary: Sequence[str]) -> None:
         self.counter = TypeCounter(vocabulary)
         self.n_bytes = 0
-        self.skipped = 0
-        self.first_skipped = ""
         self._starts: list[NDArray[np.int64]] = []  # of documents
         self._n_ids = 0
 
@@ -222,9 +219,7 @@ class CountedText:
             DataError: The files cannot be read, or contain no words.
         """
         before = self._n_ids
-        blocks = read_blocks(
-            files, BLOCK_CHARACTERS, skip_bad=self.skip_bad, on_bad=self._count_bad
-        )
+        blocks = read_blocks(files, BLOCK_CHARACTERS, self.skipped)
         count = partial(count_block, splitter=self.splitter)
         with self.path.open("ab") as file:
             for block in parallel_map(count, blocks, n_workers):
@@ -250,7 +245,3 @@ class CountedText:
             last = np.searchsorted(bounds, start + len(ids), side="left")
             inside: NDArray[np.int64] = np.clip(bounds[first : last + 1], start, start + len(ids))
             yield ids, np.repeat(held_out[first:last], np.diff(inside))
-
-    def _count_bad(self, message: str) -> None:
-        self.skipped += 1
-        self.first_skipped = self.first_skipped or message

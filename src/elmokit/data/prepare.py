@@ -27,13 +27,14 @@ from elmokit.data.layout import (
     PrepareSettings,
     is_corpus,
 )
-from elmokit.data.reading import LineSplitter, check_files, plain_size
+from elmokit.data.reading import LineSplitter, check_split
 from elmokit.data.writing import write_corpus
 from elmokit.errors import ConfigError, DataError, warn
 from elmokit.parallel import available_cores
 from elmokit.progress import plural
 from elmokit.storage.overwrite import DirectoryKind, new_directory
 from elmokit.storage.regular import resolve_output
+from elmokit.text.lines import SkippedLines, text_size
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
 _WORK = "work"
@@ -112,15 +113,15 @@ def prepare(
         raise ConfigError(f"Invalid value for workers: {n_workers}. Expected an integer >= 1.")
     start = time.monotonic()
     target = resolve_output(output)
-    check_files(files, valid_files)
+    check_split(files, valid_files)
     kind = DirectoryKind("prepared corpus", FILES, is_corpus)
     with new_directory(target, kind, overwrite=overwrite) as folder:
         work = folder / _WORK
         text = CountedText(
             work,
             LineSplitter(settings.one_sentence_per_line, settings.tokenized),
-            skip_bad=skip_bad,
-            total_bytes=plain_size([*files, *valid_files]),
+            skipped=SkippedLines(skip_bad),
+            total_bytes=text_size([*files, *valid_files]),
             on_progress=on_progress,
             vocabulary=() if vocabulary is None else vocabulary.words[N_SPECIALS:],
         )
@@ -135,7 +136,7 @@ def prepare(
         work.unlink()
     _warn_about_reserved(meta)
     seconds = time.monotonic() - start
-    return Summary(Path(output), meta, text.first_skipped, text.n_bytes, seconds, n_workers)
+    return Summary(Path(output), meta, text.skipped.first, text.n_bytes, seconds, n_workers)
 
 
 def read_vocabulary(path: File) -> Vocabulary:

@@ -11,17 +11,14 @@ Commands that read text as in training (held-out perplexity) use this module.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from elmokit.errors import DataError
-from elmokit.text.lines import STDIN, Line, read_lines
+from elmokit.text.lines import STDIN, Line, SkippedLines, check_files, read_lines
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import words
-
-OnBad = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -58,32 +55,29 @@ class Sentence(NamedTuple):
 def read_sentences(
     files: Sequence[str | os.PathLike[str]],
     splitter: LineSplitter | None = None,
-    *,
-    skip_bad: bool = False,
-    on_bad: OnBad | None = None,
+    skipped: SkippedLines | None = None,
 ) -> Iterator[Sentence]:
     """Read the sentences of some files, one at a time.
 
     Args:
         files: Text files, see `read_lines`.
         splitter: Splits lines into sentences and words.
-        skip_bad: Skip lines that are not UTF-8 instead of raising.
-        on_bad: Called with the problem of each skipped line.
+        skipped: Whether to skip lines that are not UTF-8; see `read_lines`.
     """
     splitter = splitter or LineSplitter()
-    for document, line in read_paragraphs(files, skip_bad=skip_bad, on_bad=on_bad):
+    for document, line in read_paragraphs(files, skipped):
         for sentence in splitter.sentences(line.text):
             yield Sentence(document, sentence, line)
 
 
 def read_paragraphs(
-    files: Sequence[str | os.PathLike[str]], *, skip_bad: bool = False, on_bad: OnBad | None = None
+    files: Sequence[str | os.PathLike[str]], skipped: SkippedLines | None = None
 ) -> Iterator[tuple[int, Line]]:
     """Yield the lines with text, each with the number of its document, counted from 0."""
     document = -1
     for file in files:
         is_new = True  # whether the next line with text starts a document
-        for line in read_lines([file], skip_bad=skip_bad, on_bad=on_bad):
+        for line in read_lines([file], skipped=skipped):
             if not line.text or line.text.isspace():
                 is_new = True
                 continue
@@ -94,11 +88,7 @@ def read_paragraphs(
 
 
 def read_blocks(
-    files: Sequence[str | os.PathLike[str]],
-    characters: int,
-    *,
-    skip_bad: bool = False,
-    on_bad: OnBad | None = None,
+    files: Sequence[str | os.PathLike[str]], characters: int, skipped: SkippedLines | None = None
 ) -> Iterator[bytes]:
     """Yield text in blocks that can be processed in parallel.
 
@@ -109,12 +99,11 @@ def read_blocks(
     Args:
         files: Text files.
         characters: Minimum size of a block, except the last one.
-        skip_bad: Skip lines that are not UTF-8 instead of raising.
-        on_bad: Called with the problem of each skipped line.
+        skipped: Whether to skip lines that are not UTF-8; see `read_lines`.
     """
     lines: list[str] = []
     n, last = 0, -1
-    for document, line in read_paragraphs(files, skip_bad=skip_bad, on_bad=on_bad):
+    for document, line in read_paragraphs(files, skipped):
         if document != last:
             lines.append("")
             last = document
@@ -127,46 +116,25 @@ def read_blocks(
         yield "\n".join(lines).encode()
 
 
-def check_files(
-    files: Sequence[str | os.PathLike[str]], held_out: Sequence[str | os.PathLike[str]] = ()
+def check_split(
+    files: Sequence[str | os.PathLike[str]], held_out: Sequence[str | os.PathLike[str]]
 ) -> None:
-    """Raise for files that cannot be read, before any work starts.
+    """Raise an error for missing files, or if files for evaluation are among the others.
 
     Args:
         files: Files to read.
-        held_out: Files for evaluation, which must not be among `files`.
+        held_out: Files for evaluation.
 
     Raises:
         DataError: A file is missing, or listed twice.
     """
-    names = [os.fspath(file) for file in (*files, *held_out)]
-    if names.count(STDIN) > 1:
-        raise DataError("Standard input ('-') can be used only once.")
-    for name in names:
-        if name != STDIN and not Path(name).exists():
-            raise DataError(f"{name} does not exist.")
-        if name != STDIN and Path(name).is_dir():
-            raise DataError(
-                f"{name} is a directory; expected a text file. List its files: {name}/*.txt"
-            )
+    check_files([*files, *held_out])
     both = sorted(_real_paths(files) & _real_paths(held_out))
     if both:
         raise DataError(
             f"{both[0]} is used for both training and evaluation. Evaluate on text that the model "
             "was not trained on."
         )
-
-
-def plain_size(files: Iterable[str | os.PathLike[str]]) -> int | None:
-    """Return the total size of some files; None if unknown, as for compressed files."""
-    total = 0
-    for file in files:
-        path = Path(file)
-        compressed = path.suffix.lower() in (".gz", ".xz", ".bz2", ".zst")
-        if os.fspath(file) == STDIN or compressed or not path.is_file():
-            return None
-        total += path.stat().st_size
-    return total
 
 
 def _real_paths(files: Iterable[str | os.PathLike[str]]) -> set[str]:

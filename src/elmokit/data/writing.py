@@ -77,7 +77,7 @@ def write_corpus(
         settings=settings,
         n_types=len(types.words),
         n_words=n_words,
-        skipped_lines=text.skipped,
+        skipped_lines=text.skipped.count,
         splits={
             split: _describe(count, n_words, too_long, n_documents[split])
             for split, count in counts.items()

@@ -14,7 +14,8 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple, cast
@@ -46,11 +47,25 @@ class Line(NamedTuple):
         return DataError(f"{self.path}, line {self.number}: {problem}")
 
 
+@dataclass
+class SkippedLines:
+    """Whether lines that are not UTF-8 are skipped, and which were.
+
+    Attributes:
+        allowed: Skip such lines; otherwise, they raise an error that mentions --skip-bad.
+        count: Number of skipped lines.
+        first: The problem of the first one.
+    """
+
+    allowed: bool = True
+    count: int = 0
+    first: str = ""
+
+
 def read_lines(
     paths: Iterable[str | os.PathLike[str]],
     *,
-    skip_bad: bool | None = None,
-    on_bad: Callable[[str], None] | None = None,
+    skipped: SkippedLines | None = None,
     max_bytes: int = MAX_LINE_BYTES,
 ) -> Iterator[Line]:
     """Read the lines of `paths`, one file after the other, a line at a time.
@@ -58,10 +73,9 @@ def read_lines(
     Args:
         paths: Files; "-" is standard input. Names that end in .gz, .xz, .bz2 or .zst are
             decompressed.
-        skip_bad: Skip lines that are not UTF-8 instead of raising. Files that cannot be read to
-            the end always raise. None: raise, and do not mention this option in the message,
-            because the caller does not offer it.
-        on_bad: Called with the message for each skipped line.
+        skipped: Whether to skip lines that are not UTF-8; counts them. Files that cannot be read to
+            the end always raise an error. None: raise an error that does not mention --skip-bad,
+            because the caller does not support it.
         max_bytes: Maximum length of a line.
 
     Yields:
@@ -72,7 +86,7 @@ def read_lines(
             file and line.
     """
     for path in paths:
-        for line in read_pieces(path, max_bytes + 1, skip_bad=skip_bad, on_bad=on_bad):
+        for line in read_pieces(path, max_bytes + 1, skipped):
             if not line.is_end:
                 raise line.error(
                     f"the line is longer than {max_bytes:,} bytes. Split it into several lines. If "
@@ -82,11 +96,7 @@ def read_lines(
 
 
 def read_pieces(
-    file: str | os.PathLike[str],
-    max_bytes: int,
-    *,
-    skip_bad: bool | None = None,
-    on_bad: Callable[[str], None] | None = None,
+    file: str | os.PathLike[str], max_bytes: int, skipped: SkippedLines | None = None
 ) -> Iterator[Line]:
     """Read the lines of a file as `read_lines` does; split lines longer than `max_bytes`."""
     path = os.fspath(file)
@@ -107,11 +117,11 @@ def read_pieces(
                 f"{name}, line {number}: byte {error.start + 1} of the line "
                 f"(0x{piece[error.start]:02x}) is not valid UTF-8."
             )
-            if not skip_bad:
-                remedy = _remedy(name, can_skip=skip_bad is not None)
+            if skipped is None or not skipped.allowed:
+                remedy = _remedy(name, can_skip=skipped is not None)
                 raise DataError(f"{message} {remedy}") from None
-            if on_bad is not None:
-                on_bad(message)
+            skipped.count += 1
+            skipped.first = skipped.first or message
         number, is_start = number + is_end, is_end
 
 
@@ -148,6 +158,28 @@ def _raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             raise DataError(missing(name)) from None
         raise DataError(f"Cannot read {name} after line {done}: {error}") from error
+
+
+def check_files(files: Iterable[str | os.PathLike[str]]) -> None:
+    """Raise a `DataError` if a file is missing or standard input is listed twice."""
+    names = [os.fspath(file) for file in files]
+    if names.count(STDIN) > 1:
+        raise DataError("Standard input ('-') can be read only once.")
+    for name in names:
+        # Path.exists raises an error if the name is too long, as a sentence may be.
+        if name != STDIN and not os.path.exists(name):  # noqa: PTH110
+            raise DataError(missing(name))
+        if name != STDIN and Path(name).is_dir():
+            raise DataError(f"{name} is a directory; expected a file. List the files in it.")
+
+
+def text_size(files: Iterable[str | os.PathLike[str]]) -> int | None:
+    """Return the number of bytes of text in some files; None if it is unknown before reading."""
+    paths = [Path(file) for file in files]
+    unknown = (".gz", ".xz", ".bz2", ".zst", ".parquet")
+    if any(path.suffix.lower() in unknown or not path.is_file() for path in paths):
+        return None
+    return sum(path.stat().st_size for path in paths)
 
 
 def missing(name: str) -> str:
