@@ -226,7 +226,7 @@ def test_kill_9_loses_nothing(
         Pause("lance.write_dataset", call=2),  # between the tables of the first part
         Pause("lance.write_dataset", call=5, after=True),  # ... of the second part
         Pause("elmokit.search.files.write_json"),  # before the part is recorded
-        Pause("elmokit.search.build.move_into_place"),  # before the index is visible
+        Pause("elmokit.search.files.publish"),  # before the index is visible
     ):
         assert kill_when(pause, build_in_child, [text], str(out), {"resume": True})
         assert not (out / MANIFEST).exists()
@@ -234,7 +234,7 @@ def test_kill_9_loses_nothing(
         kept = kept_tokens(out)
     assert kept == index.tokens
     # ... and after it
-    last = Pause("elmokit.search.build.move_into_place", after=True)
+    last = Pause("elmokit.search.files.publish", after=True)
     assert kill_when(last, build_in_child, [text], str(out), {"resume": True})
     done = build_index(elmo, [text], out, TOKENIZED, resume=True)
     assert done.resumed_tokens == done.tokens

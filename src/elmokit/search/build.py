@@ -39,12 +39,12 @@ from elmokit.search.files import (
     column_name,
     database_errors,
     import_lance,
+    publish,
     table_path,
     vector_column,
 )
 from elmokit.search.index import folder_bytes, used_layers
 from elmokit.search.neighbors import sentence_hash
-from elmokit.storage.atomic import move_into_place
 from elmokit.storage.lock import check_not_in_use, run_lock
 
 #: Approximate bytes of text per chunk: about 13,000 tokens. All their layers take 160 MB for the
@@ -360,7 +360,7 @@ class IndexOutput(Output):
         versions = {name: table.version for name, table in tables.items()}
         self.meta = replace(self.meta, versions=versions, text_digest=metadata()["digest"])
         self.meta.write(self.path / UNFINISHED)
-        move_into_place(self.path / UNFINISHED, self.path / MANIFEST)
+        publish(self.path)
         for table in tables.values():
             table.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
 

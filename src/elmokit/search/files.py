@@ -27,6 +27,7 @@ from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, ElmoError, optional_imports
 from elmokit.settings import Bounds, Settings
+from elmokit.storage.atomic import move_into_place
 from elmokit.storage.lock import RUN_LOCK
 from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.storage.regular import check_regular_files
@@ -123,6 +124,11 @@ class IndexMeta(Settings):
         except ConfigError as error:
             raise damaged(folder, f"{name}: {error}") from error
         return meta
+
+
+def publish(folder: Path) -> None:
+    """Make a finished build visible to readers."""
+    move_into_place(folder / UNFINISHED, folder / MANIFEST)
 
 
 def _not_an_index(folder: Path) -> str:
