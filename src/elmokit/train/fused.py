@@ -172,8 +172,7 @@ class FusedAdamW(Optimizer):
         self.count += 1
         rows, once = torch.cat(list(words)), self._once(words, n_targets)
         norm = self._norm(gradients, head_gradients, rows, once)
-        scale = torch.clamp(self.config.clip / (norm + 1e-6), max=1.0)
-        scale = torch.where(norm <= self.config.skip_norm, scale, 0.0)
+        scale = self._scale(norm)
         if gradients:
             # The bias correction starts after the steps that only train the head.
             scalars = self._scalars(rate, scale, self.count - self.config.head_steps)

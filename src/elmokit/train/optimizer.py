@@ -31,9 +31,10 @@ class OptimizerConfig(Settings):
         decay: Decay of the rate after the warm-up: "cosine" or "linear".
         final: Fraction of the peak rate at the end; 1 keeps the rate constant.
         clip: Maximum norm of the complete gradient; a larger gradient is scaled down.
-        skip_norm: A gradient with a larger norm is replaced by zero, because clipping limits only
-            its size, which Adam divides out again. The default is far above the norms of training
-            that works; lower it if gradients explode (see `gradient_norm` in metrics.jsonl).
+        skip_norm: After the warm-up, a gradient with a larger norm is replaced by zero, because
+            clipping limits only its size, which Adam divides out again. The default is far above
+            the norms of training that works; lower it if gradients explode (see `gradient_norm` in
+            metrics.jsonl). Large gradients are normal in the warm-up.
         beta1: For AdamW.
         beta2: For AdamW.
         epsilon: For AdamW and Adagrad.
@@ -133,9 +134,7 @@ class Optimizer:
         counted = [g * once.view(-1, *[1] * (g.dim() - 1)) for g in row_gradients.values()]
         norms = torch._foreach_norm([*gradients, *counted])
         norm: Tensor = torch.linalg.vector_norm(torch.stack(list(norms)))
-        # Also false for a norm that is not a number.
-        good = norm <= self.config.skip_norm
-        scale = torch.where(good, torch.clamp(self.config.clip / (norm + 1e-6), max=1.0), 0.0)
+        scale = self._scale(norm)
         for gradient in [*gradients, *row_gradients.values()]:
             gradient.nan_to_num_(0.0, 0.0, 0.0)
         if gradients:
@@ -153,6 +152,13 @@ class Optimizer:
             for kind, tensors in self.row_moments.items()
             for name, tensor in tensors.items()
         }
+
+    def _scale(self, norm: Tensor) -> Tensor:
+        """Return the factor of a gradient: at most 1, and 0 for a gradient that is skipped."""
+        c = self.config
+        in_warmup = self.count <= c.head_steps + c.warmup
+        used = norm.isfinite() & (in_warmup | (norm <= c.skip_norm))
+        return torch.where(used, torch.clamp(c.clip / (norm + 1e-6), max=1.0), 0.0)
 
     def _once(self, words: Sequence[Tensor], n_targets: Tensor | None) -> Tensor:
         """Mark the first occurrence of each word among several lists."""
