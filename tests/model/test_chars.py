@@ -8,13 +8,17 @@ from hypothesis import strategies as st
 from elmokit.errors import DataError
 from elmokit.model.chars import (
     batch_ids,
-    char_ids,
     char_ids_table,
     is_truncated,
     spelled_length,
 )
 
 PAD = 261
+
+
+def char_ids(token: str, max_characters: int = 50) -> list[int]:
+    ids: list[int] = char_ids_table([token], max_characters)[0].tolist()
+    return ids
 
 
 def test_sentence_boundaries_have_the_ids_of_the_original_systems() -> None:

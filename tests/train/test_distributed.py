@@ -220,7 +220,7 @@ def run_steps(kind: str, corpus: Corpus, group: Group) -> tuple[Any, list[list[f
     config = config_of(TINY if kind == "fast" else EXACT)
     from elmokit.train import loop, step
 
-    made = loop.make_step(config, corpus, torch.device("cpu"), group=group)
+    made = loop.make_step(config, corpus.chars, corpus.n_words, torch.device("cpu"), group=group)
     if kind == "fast":
         from elmokit.train.fast import FastStep
 

@@ -34,6 +34,8 @@ from elmokit.text.marked import Marked
 
 __all__ = ["STATES", "ElmoModel", "StatePolicy"]
 
+_BLOCK = 4096  # words that are encoded at once
+
 
 class ElmoModel(Embedder):
     """A loaded model: the biLM with its vocabulary, head and metadata.
@@ -143,6 +145,13 @@ class ElmoModel(Embedder):
             table = self.cache.vectors(numbered.words)
             ids = numbered.ids.astype(np.int64)
             return self._run(table, ids, Packing.of(numbered.lengths), initial)[0]
+
+    def encode_words(self, words: Sequence[str]) -> FloatArray:
+        """Return x_k of distinct words, shape (n, D); h_{k,0} is x_k twice."""
+        blocks = (words[first : first + _BLOCK] for first in range(0, len(words), _BLOCK))
+        with self._computing():
+            vectors = [self.cache.vectors(block).cpu().numpy() for block in blocks]
+        return np.concatenate(vectors).astype(np.float32)
 
     # -------------------------------------------------------------------------- language models
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
@@ -26,8 +25,6 @@ from elmokit.text.lines import read_lines
 
 with optional_imports("gensim", "KeyedVectors"):
     from gensim.models import KeyedVectors
-
-_BLOCK = 4096  # words per batch of the token encoder
 
 Corpus = str | Path | Iterable[str] | Iterable[Sequence[str]]
 
@@ -43,12 +40,7 @@ def layer_zero(elmo: ElmoModel, words: Iterable[str]) -> KeyedVectors:
     if not chosen:
         raise DataError("The list of words is empty. Pass at least one word.")
     as_tokens(chosen, 0)  # checks that they are strings
-    blocks = []
-    with torch.inference_mode():
-        for first in range(0, len(chosen), _BLOCK):
-            x = elmo.cache.vectors(chosen[first : first + _BLOCK]).cpu().numpy()
-            blocks.append(np.concatenate([x, x], axis=1))
-    return _keyed(chosen, np.concatenate(blocks))
+    return _keyed(chosen, np.tile(elmo.encode_words(chosen), 2))
 
 
 def averaged(

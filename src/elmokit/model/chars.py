@@ -50,22 +50,11 @@ def is_truncated(token: str, max_characters: int = 50) -> bool:
     return 4 * len(token) > limit and len(token_bytes(token)) > limit
 
 
-def char_ids(token: str, max_characters: int = 50) -> list[int]:
-    """Return the ids of a token: [begin, bytes..., end, pad...], truncated as in bilm-tf.
+def char_ids_table(tokens: Iterable[str], max_characters: int = 50) -> NDArray[np.int64]:
+    """Return the ids of tokens: [begin, bytes..., end, pad...], truncated as in bilm-tf.
 
     The literal tokens `<S>` and `</S>` are the sentence boundaries, as in AllenNLP. A token is
     truncated after a number of bytes, possibly inside a character.
-    """
-    if token in _BOUNDARIES:
-        spelling = [_BOUNDARIES[token]]
-    else:
-        spelling = [byte + _BYTE_SHIFT for byte in token_bytes(token)[: max_characters - 2]]
-    ids = [_BEGIN_WORD, *spelling, _END_WORD]
-    return ids + [_PAD_CHAR] * (max_characters - len(ids))
-
-
-def char_ids_table(tokens: Iterable[str], max_characters: int = 50) -> NDArray[np.int64]:
-    """Return the ids of many tokens.
 
     Returns:
         Character ids, shape (number of tokens, max_characters).

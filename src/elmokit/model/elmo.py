@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
 from elmokit.model.bilm import BiLM
-from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, batch_ids, char_ids
+from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, batch_ids, char_ids_table
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.mix import LayerNorm, ScalarMix
@@ -134,19 +134,15 @@ class Elmo(nn.Module):
 
     def _with_boundaries(self, ids: Tensor) -> Tensor:
         """Add <S> before and </S> after each sentence: (B, T, ...) -> (B, T + 2, ...)."""
+        boundaries, is_token = [BEGIN_SENTENCE, END_SENTENCE], ids > 0
         if isinstance(encoder := self.bilm.encoder, LexiconEncoder):
-            begin, end = ids.new_tensor(encoder.known.spell([BEGIN_SENTENCE, END_SENTENCE]))
-            lengths = (ids > 0).any(dim=-1).sum(dim=1)
+            begin, end = ids.new_tensor(encoder.known.spell(boundaries))
         elif (cnn := self.bilm.config.char_cnn) is not None:
-            begin, end = (
-                ids.new_tensor(char_ids(token, cnn.max_characters_per_token))
-                for token in (BEGIN_SENTENCE, END_SENTENCE)
-            )
-            lengths = (ids > 0).any(dim=-1).sum(dim=1)
+            begin, end = ids.new_tensor(char_ids_table(boundaries, cnn.max_characters_per_token))
         else:
-            begin, end = (ids.new_tensor(row + 1) for row in self.word_boundaries)
-            lengths = (ids > 0).sum(dim=1)
-        return add_boundaries(ids, lengths, begin, end)
+            begin, end = ids.new_tensor(self.word_boundaries) + 1
+            is_token = is_token.unsqueeze(-1)
+        return add_boundaries(ids, is_token.any(dim=-1).sum(dim=1), begin, end)
 
 
 def add_boundaries(ids: Tensor, lengths: Tensor, begin: Tensor, end: Tensor) -> Tensor:

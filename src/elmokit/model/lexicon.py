@@ -88,10 +88,6 @@ class Lexicon:
                     "table. It is from another model, or it is truncated."
                 )
 
-    def is_truncated(self, token: str) -> bool:
-        """Return whether a token has more characters than fit between the two marks."""
-        return len(token) > self.max_characters - 2
-
     def spell(self, tokens: Sequence[str]) -> NDArray[np.int64]:
         """Return the ids of tokens; `<S>` and `</S>` are the sentence boundaries.
 

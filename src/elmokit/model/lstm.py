@@ -58,10 +58,6 @@ class LstmState(NamedTuple):
         """Repeat a state of one row."""
         return LstmState(*(s.expand(-1, -1, rows, -1).contiguous() for s in self))
 
-    def detach(self) -> LstmState:
-        """Detach the state from the graph, for truncated back-propagation."""
-        return LstmState(self.cell.detach(), self.hidden.detach())
-
 
 class LstmLayer(nn.Module):
     """One layer of one direction, over a packed batch (see `packing.py`)."""

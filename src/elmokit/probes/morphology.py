@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.precision import exact
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import ConfigError, DataError
@@ -38,7 +37,6 @@ Table = dict[str, FloatArray]
 
 VOCABULARY_WORDS = 20_000
 _RANDOM_PER_PAIR = 50
-_BLOCK = 4096
 
 
 class WordPair(NamedTuple):
@@ -212,12 +210,7 @@ def measure_morphology(
 
 def layer_0(model: ElmoModel, words: Sequence[str]) -> FloatArray:
     """Return the normalized x_k of words, shape (n, D); h_{k,0} is x_k twice."""
-    import torch
-
-    blocks = [list(words[first : first + _BLOCK]) for first in range(0, len(words), _BLOCK)]
-    with model.lock, torch.inference_mode(), exact(model.device):
-        vectors = [model.cache.vectors(block).cpu().numpy() for block in blocks]
-    return unit(np.concatenate(vectors).astype(np.float32))
+    return unit(model.encode_words(words))
 
 
 def _measure(

@@ -25,12 +25,13 @@ from torch import Tensor, nn
 
 from elmokit.errors import WeightsError
 from elmokit.sources.tensors import read_shapes, read_tensors, write_tensors
-from elmokit.storage.atomic import replace_directory, restore_directories
+from elmokit.storage.atomic import replace_directory
 from elmokit.storage.manifest import read_json, write_json
 from elmokit.tasks.config import TrainConfig
 from elmokit.tasks.task import TaskModel
+from elmokit.train.checkpoint import FOLDER as FOLDER
+from elmokit.train.checkpoint import newest as newest
 
-FOLDER = "checkpoints"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 BEST = "best.safetensors"
@@ -138,12 +139,6 @@ class Run:
     def seconds(self) -> float:
         """Return the total time spent so far, including earlier processes."""
         return time.monotonic() - self._start_time
-
-
-def newest(run: Path) -> Path | None:
-    """Return the newest checkpoint of a run, or None."""
-    restore_directories(run / FOLDER)
-    return max((run / FOLDER).glob("step-*"), default=None)
 
 
 def read_run(path: Path) -> dict[str, Any]:

@@ -12,15 +12,13 @@ import torch
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import END_ID
 from elmokit.data.streams import Streams
-from elmokit.model.bilm import BiLM
 from elmokit.model.chars import char_ids_table
-from elmokit.model.softmax import LMHead
 from elmokit.text.synthetic import draw_ids, make_words
+from elmokit.text.vocab import SPECIALS
 from elmokit.train.batches import Batch, make_batch, needed_columns
 from elmokit.train.config import RunConfig
-from elmokit.train.step import PlainStep, TrainStep
+from elmokit.train.loop import make_step
 
-_SPECIAL = ["<S>", "</S>", "<UNK>"]
 _SYNTHETIC_TOKENS = 40_000_000
 
 
@@ -32,11 +30,11 @@ class Text:
             self.tokens, self.documents = corpus.tokens(), corpus.documents()
             self.chars, self.n_words = corpus.chars, corpus.n_words
             return
-        n = n_words - len(_SPECIAL)
-        self.tokens = (draw_ids(n, _SYNTHETIC_TOKENS) + len(_SPECIAL)).astype(np.uint32)
+        n = n_words - len(SPECIALS)
+        self.tokens = (draw_ids(n, _SYNTHETIC_TOKENS) + len(SPECIALS)).astype(np.uint32)
         self.tokens[24::25] = END_ID
         self.documents = np.arange(0, _SYNTHETIC_TOKENS + 1, 500, dtype=np.int64)
-        self.chars = char_ids_table([*_SPECIAL, *make_words(n)]).astype(np.uint16)
+        self.chars = char_ids_table([*SPECIALS, *make_words(n)]).astype(np.uint16)
         self.n_words = n_words
 
     def batches(self, config: RunConfig, n: int) -> list[Batch]:
@@ -62,25 +60,18 @@ def measure(
         tokens_per_second (a token that both directions read counts once), the median of a step in
         milliseconds, distinct words per step, peak device memory, and the settings.
     """
-    torch.manual_seed(0)
-    bilm = BiLM(config.model).to(device)
-    head = LMHead(text.n_words, config.model.lstm.projection_dim).to(device)
     batches = text.batches(config, 8)
     on_gpu = device.type == "cuda"
-    step: TrainStep
     if on_gpu:
-        from elmokit.train.fast import FastStep
-
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        step = FastStep(bilm, head, text.chars, config.step, config.optimizer)
+    step = make_step(config, text.chars, text.n_words, device)
+    if on_gpu:
         widest = {
             c: max(dict(b.groups).get(c, 0) for b in batches) for b in batches for c, _ in b.groups
         }
         widest[0] = max(len(b.words) for b in batches)
         step.set_capacity({c: -(-n // 128) * 128 for c, n in widest.items()})
-    else:
-        step = PlainStep(bilm, head, text.chars, config.step, config.optimizer)
     times = []
     for number in range(-1, max(1, rounds // 4)):  # the first four are the warm-up
         before = time.perf_counter()

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from elmokit.data.corpus import Corpus
 from elmokit.data.streams import Streams
@@ -109,7 +111,12 @@ def train(
             log = no_log
         if deterministic and device.type == "cuda":
             torch.use_deterministic_algorithms(True)
-        step = make_step(config, corpus, device, graphs=not deterministic, group=group, start=start)
+        step = make_step(
+            *(config, corpus.chars, corpus.n_words, device),
+            graphs=not deterministic,
+            group=group,
+            start=start,
+        )
         load_accumulators(step, start)
         streams = Streams(
             corpus.tokens(),
@@ -172,27 +179,38 @@ def train(
 
 def make_step(
     config: RunConfig,
-    corpus: Corpus,
+    chars: NDArray[np.uint16],
+    n_words: int,
     device: torch.device,
     *,
     graphs: bool = True,
     group: Group = SINGLE_PROCESS,
     start: ModelParts | None = None,
 ) -> TrainStep:
-    """Create the model, initialized from the seed, and the training step for a device."""
+    """Create the model, initialized from the seed, and the training step for a device.
+
+    Args:
+        config: The settings.
+        chars: Character ids of all types of the corpus.
+        n_words: Size of the vocabulary.
+        device: The device.
+        graphs: Record the step as a CUDA graph.
+        group: The processes of the run.
+        start: The biLM and head to start from.
+    """
     if config.model.char_cnn is None:
         raise ConfigError("Only models with a character CNN (char_cnn) can be trained.")
-    if config.model.char_cnn.max_characters_per_token != corpus.max_characters:
+    if config.model.char_cnn.max_characters_per_token != chars.shape[1]:
         raise ConfigError(
             f"The model has char_cnn.max_characters_per_token="
             f"{config.model.char_cnn.max_characters_per_token}, but the corpus was prepared with "
-            f"{corpus.max_characters}. Change the setting, or prepare the corpus again with "
+            f"{chars.shape[1]}. Change the setting, or prepare the corpus again with "
             "--max-characters."
         )
     generator_state = torch.get_rng_state()
     torch.manual_seed(config.seed)
     bilm = BiLM(config.model)
-    head = LMHead(corpus.n_words, config.model.lstm.projection_dim)
+    head = LMHead(n_words, config.model.lstm.projection_dim)
     if start is not None and start.head is not None:
         bilm.load_state_dict(start.bilm.state_dict())
         head.load_state_dict(start.head.state_dict())
@@ -203,10 +221,8 @@ def make_step(
     if device.type == "cuda" and config.model.lstm.has_projection:
         from elmokit.train.fast import FastStep
 
-        return FastStep(
-            bilm, head, corpus.chars, shape, config.optimizer, graphs=graphs, group=group
-        )
-    return PlainStep(bilm, head, corpus.chars, shape, config.optimizer, group=group)
+        return FastStep(bilm, head, chars, shape, config.optimizer, graphs=graphs, group=group)
+    return PlainStep(bilm, head, chars, shape, config.optimizer, group=group)
 
 
 # ---------------------------------------------------------------------------------------- helpers
