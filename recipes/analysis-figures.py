@@ -191,7 +191,7 @@ def neighbor_figures(
         {
             "word": word,
             "sense": sense,
-            "sides": result.query.sides(),
+            "sides": result.query.context(),
             "neighbors": shown(result),
             "uses_of_the_word": shown(uses),
         }
@@ -222,7 +222,7 @@ def shown(result: Neighbors) -> dict[str, list[dict[str, Any]]]:
     return {
         space: [
             {"score": round(n.score, 4), "word": n.word}
-            | ({"sides": n.marked.sides(_AROUND)} if space == top else {})
+            | ({"sides": n.marked.context(_AROUND)} if space == top else {})
             for n in found
         ]
         for space, found in result.by_layer.items()

@@ -21,7 +21,7 @@ from elmokit.data.layout import END_ID
 from elmokit.data.reading import read_sentences
 from elmokit.embed.loading import load
 from elmokit.embed.scoring import language_model
-from elmokit.train.evaluate import Tally, prepared_types, split_sequences
+from elmokit.train.evaluate import LossSums, prepared_types, split_sequences
 from elmokit.train.text import text_groups
 
 STATES = ("carry", "reset")
@@ -47,13 +47,13 @@ def measure(model: str, files: list[Path], device: str) -> dict[str, dict[str, A
     by_sentence = np.searchsorted(group.documents, ends, side="right") - 1
     found: dict[str, dict[str, Any]] = {file.stem: {} for file in files}
     for state in STATES:
-        tallies = {file.stem: Tally() for file in files}
+        tallies = {file.stem: LossSums() for file in files}
         units = split_sequences(group.tokens, group.documents, state)
         documents = range(len(names)) if state == "carry" else by_sentence
         for i, losses in scorer.losses(types, units):
             tallies[names[documents[i]]].add(losses)
-        for name, tally in tallies.items():
-            found[name][state] = tally.perplexity(state).to_dict()
+        for name, sums in tallies.items():
+            found[name][state] = sums.perplexity(state).to_dict()
     return found
 
 

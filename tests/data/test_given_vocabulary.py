@@ -97,7 +97,7 @@ def test_another_vocabulary_changes_the_fingerprint(text: Path, tmp_path: Path) 
     ("words", "message"),
     [
         (("<S>", "</S>", "a"), "does not contain <UNK>"),
-        (("</S>", "<S>", "<UNK>", "a"), "should start with the lines <S> </S> <UNK>, found </S>"),
+        (("</S>", "<S>", "<UNK>", "a"), "starts with </S> <S> <UNK>: expected <S> </S> <UNK>"),
         (SPECIALS, "contains no words"),
     ],
 )

@@ -59,10 +59,12 @@ def test_rows_read_whole_documents_in_both_directions_once_per_epoch() -> None:
 
 
 def test_order_depends_on_the_epoch_and_the_seed() -> None:
-    first, second = (Streams(*corpus(), rows=1, steps=4, seed=s)._shuffled(0) for s in (0, 1))
+    first, second = (
+        Streams(*corpus(), rows=1, steps=4, seed=s)._shuffled_documents(0) for s in (0, 1)
+    )
     assert sorted(first) == sorted(second) == list(range(12))
     assert list(first) != list(second)
-    assert list(Streams(*corpus(), rows=1, steps=4)._shuffled(1)) != list(first)
+    assert list(Streams(*corpus(), rows=1, steps=4)._shuffled_documents(1)) != list(first)
 
 
 @pytest.mark.parametrize("stop", [0, 1, 31, 32, 33, 64, 70])
@@ -82,7 +84,7 @@ def test_stream_resumes_at_its_position(stop: int) -> None:
 @pytest.mark.parametrize("world", [1, 2, 3, 6])
 def test_rows_of_several_processes_equal_those_of_one(world: int) -> None:
     def make(share: range | None = None) -> Streams:
-        return Streams(*corpus(), rows=6, steps=3, seed=5, restart=0.3, share=share)
+        return Streams(*corpus(), rows=6, steps=3, seed=5, restart=0.3, local_rows=share)
 
     each = 6 // world
     ranges = [range(rank * each, (rank + 1) * each) for rank in range(world)]
@@ -162,5 +164,5 @@ def test_position_for_other_documents_is_rejected() -> None:
     position = streams.position()
     streams.seek(position)
     position["documents"] = 1
-    with pytest.raises(DataError, match="started with 1 documents; now there are 8"):
+    with pytest.raises(DataError, match="changed from 1 to 8"):
         streams.seek(position)

@@ -227,7 +227,7 @@ def test_brackets_are_parsed_in_all_forms() -> None:
         ("a [ ] b", None, "empty"),
         ("I [don't] know", None, "not a single token"),
         ("[a] b", 1, "requires a list"),
-        (["a"], None, "position="),
+        (["a"], None, "argument position"),
         (["a"], 1, "expected 0 to 0"),
         (["a"], -1, "expected 0 to 0"),
         ([], 0, "a string or a list"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elmokit.errors import DataError
-from elmokit.text.lines import Line, SkippedLines, check_files, missing, read_lines
+from elmokit.text.lines import Line, SkippedLines, check_files, missing_file_message, read_lines
 
 
 def write(folder: Path, name: str, content: bytes) -> Path:
@@ -149,7 +149,7 @@ def test_sentence_instead_of_a_file_name_gives_a_hint(sentence: str) -> None:
     assert "echo 'I read it .' | elmo COMMAND -" in error_of(Path(sentence))
     with pytest.raises(DataError, match="elmo COMMAND -"):
         check_files([sentence])
-    assert missing("two words.txt") == "two words.txt does not exist."
+    assert missing_file_message("two words.txt") == "two words.txt does not exist."
 
 
 def test_minus_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

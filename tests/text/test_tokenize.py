@@ -61,22 +61,22 @@ def test_ascii_classes_keep_length_and_whitespace(text: str) -> None:
 @given(st.lists(MARKED_TEXT, max_size=8))
 def test_result_does_not_depend_on_previous_calls(sentences: list[str]) -> None:
     warm = [words(sentence) for sentence in sentences]
-    module._INNER.clear()
-    module._FINAL.clear()
+    module._CACHE.clear()
+    module._FINAL_CACHE.clear()
     assert [words(sentence) for sentence in reversed(sentences)] == warm[::-1]
 
 
 def test_memory_of_the_chunk_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_CACHED_CHUNKS", 100)
-    module._INNER.clear()
+    module._CACHE.clear()
     expected = [word for number in range(1000) for word in (f"w{number}", ",")]
     assert words(" ".join(f"w{number}," for number in range(1001)))[: len(expected)] == expected
-    assert len(module._INNER) <= 100
+    assert len(module._CACHE) <= 100
 
 
 def test_long_chunk_is_not_cached() -> None:
     words("y" * 5000 + " .")
-    assert not any(len(chunk) > 100 for chunk in module._INNER)
+    assert not any(len(chunk) > 100 for chunk in module._CACHE)
 
 
 @pytest.mark.parametrize(

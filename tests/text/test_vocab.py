@@ -80,8 +80,8 @@ def test_files_of_other_systems_can_be_read(tmp_path: Path, raw: bytes) -> None:
 @pytest.mark.parametrize(
     ("raw", "told"),
     [
-        (b"a\nb\na\n", "line 3 repeats 'a' of line 1"),
-        (b"a\n!!!MAXTERMID\na\n", "line 3 repeats 'a' of line 1"),
+        (b"a\nb\na\n", "line 3 and line 1 are both 'a'"),
+        (b"a\n!!!MAXTERMID\na\n", "line 3 and line 1 are both 'a'"),
         (b"a\n\nb\n", "line 2 is empty"),
         (b"a\n\n", "line 2 is empty"),
         (b"a\nb\xe9\n", "line 2, is not valid UTF-8 (byte 0xe9)"),
@@ -97,7 +97,7 @@ def test_errors_state_file_and_line(tmp_path: Path, raw: bytes, told: str) -> No
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["a", "a"], "word 2 repeats"),
+        (["a", "a"], "word 2 and word 1"),
         (["a", ""], "word 2 is empty"),
         (["a\nb"], "word 1 contains a newline"),
         (["!!!MAXTERMID"], "MAXTERMID"),

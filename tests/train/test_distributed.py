@@ -160,7 +160,7 @@ def test_run_of_two_killed_ranks_resumes_in_one_process(
         second.wait_for_pause()
         second.kill()
         assert first.wait() == 1
-        assert "error: Rank 0 lost another rank" in first.stderr
+        assert "error: Rank 0 lost the connection to another rank" in first.stderr
     newest = checkpoint.newest(out)
     assert newest is not None
     assert int(newest.name[5:]) == 3
@@ -227,9 +227,9 @@ def run_steps(kind: str, corpus: Corpus, group: Group) -> tuple[Any, list[list[f
         parts = (made.bilm, made.head, corpus.chars, made.config, config.optimizer)
         made = FastStep(*parts, dtype=torch.float32, group=group)
     assert isinstance(made, step.PlainStep) == (kind == "plain")
-    share = group.share(config.step.rows)
+    share = group.local_rows(config.step.rows)
     size = {"rows": config.step.rows, "steps": config.step.steps, "restart": 0.3}
-    streams = Streams(corpus.tokens(), corpus.documents(), share=share, **size)  # type: ignore[arg-type]
+    streams = Streams(corpus.tokens(), corpus.documents(), local_rows=share, **size)  # type: ignore[arg-type]
     columns = needed_columns(corpus.chars, 3)
     found = []
     for number in range(3 if kind == "fast" else 12):
@@ -252,11 +252,11 @@ def rank_of_steps(rank: int, world: int, port: int, kind: str, data: str, out: s
     made, found = run_steps(kind, Corpus.open(Path(data)), group)
     state = [group.gather(part, dim=2).tolist() for part in made.state]
     values = {"found": found, "checksum": checksum(made), "state": state}
-    group.check_same("weights", made.bilm.parameters())
+    group.check_identical("weights", made.bilm.parameters())
     with torch.no_grad():
         made.head.bias[0] += rank
     try:
-        group.check_same("weights", made.head.parameters())
+        group.check_identical("weights", made.head.parameters())
     except RanksDifferError as error:
         values["error"] = str(error)
     (Path(out) / f"{rank}.json").write_text(json.dumps(values))
@@ -285,9 +285,9 @@ def test_ranks_have_bit_identical_weights(corpus: Corpus, tmp_path: Path, kind: 
 
 
 def test_number_of_rows_must_be_divisible_by_the_processes() -> None:
-    assert [list(Group(rank, 2).share(6)) for rank in (0, 1)] == [[0, 1, 2], [3, 4, 5]]
-    with pytest.raises(ConfigError, match=r"5 rows .* 2 processes.* such as 6"):
-        Group(1, 2).share(5)
+    assert [list(Group(rank, 2).local_rows(6)) for rank in (0, 1)] == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(ConfigError, match=r"5 rows .* 2 processes.* for example 6"):
+        Group(1, 2).local_rows(5)
 
 
 def test_only_rank_0_prints() -> None:
@@ -299,7 +299,7 @@ def test_only_rank_0_prints() -> None:
 def test_one_process_is_a_group_of_one() -> None:
     tensor = torch.ones(2, 3)
     assert SINGLE_PROCESS.gather(tensor, 0) is tensor
-    assert torch.equal(SINGLE_PROCESS.part(tensor, 1), tensor)
+    assert torch.equal(SINGLE_PROCESS.local_slice(tensor, 1), tensor)
     assert SINGLE_PROCESS.any(True)
     assert not SINGLE_PROCESS.any(False)
     assert SINGLE_PROCESS.broadcast({"a": 1}) == {"a": 1}

@@ -205,7 +205,7 @@ def test_another_vocabulary_is_rejected(trained: Path, with_own_words: Corpus) -
 def test_invalid_requests_are_rejected(bare: Path, with_own_words: Corpus) -> None:
     start = start_from(load_parts(bare), with_own_words)
     for given, message in (
-        ({"settings": ["lstm.dim=70"]}, "shape of .* cannot be changed"),
+        ({"settings": ["lstm.dim=70"]}, "configuration of .* cannot be changed"),
         ({"max_steps": 5, "head_steps": 6}, "head_steps: 6"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -36,7 +36,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Path]:
     (folder / "train.txt").write_text(random_text(40), "utf-8")
     (folder / "valid.txt").write_text(random_text(12, seed=1) + ODD, "utf-8")
     reading = PrepareSettings(tokenized=True)  # keeps "<S>" as one word
-    with pytest.warns(ElmoWarning, match="equal a special"):
+    with pytest.warns(ElmoWarning, match="special symbols"):
         prepare(
             [folder / "train.txt"],
             folder / "data",

@@ -1,1 +1,1 @@
-"""Prepare text for training: inputs and targets of the language models as ids."""
+"""Prepare text for training, and read prepared corpora."""

@@ -1,7 +1,7 @@
-"""Arrays in files: written with plain writes, read through memory maps.
+"""Write arrays to files, and memory-map them for reading.
 
-If the disk is full, writing through a memory map crashes the process, and numpy's own writer raises
-an error that does not state the reason.
+Arrays are written with `file.write`, which raises a helpful error if the disk is full. Writing to a
+memory map would crash the process, and `np.save` does not report the reason.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ def save_rows(
     path: Path,
     shape: tuple[int, ...],
     dtype: np.dtype[np.generic],
-    parts: Iterable[NDArray[np.generic]],
+    chunks: Iterable[NDArray[np.generic]],
 ) -> None:
-    """Write a .npy file in parts, with only one part in memory at a time."""
+    """Write a .npy file in chunks, so that the array does not need to fit into memory."""
     with path.open("wb") as file:
         header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
-        for values in parts:
+        for values in chunks:
             file.write(np.ascontiguousarray(values, dtype).data)
 
 
 def map_values(path: Path, dtype: str, n: int) -> NDArray[Any]:
-    """Map a file of `n` values without a header into memory, read-only.
+    """Memory-map a file that contains `n` values without a header.
 
     Raises:
-        DataError: It cannot be read, or has the wrong size.
+        DataError: The file cannot be read, or has the wrong size.
     """
     expected = n * np.dtype(dtype).itemsize
     try:
@@ -48,34 +48,34 @@ def map_values(path: Path, dtype: str, n: int) -> NDArray[Any]:
         if size == expected:
             return np.memmap(path, dtype, "r", shape=(n,))
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
+        raise _read_error(path, error) from None
     raise DataError(
-        f"{path} has {size:,} bytes, expected {expected:,}: it is truncated, or from another "
-        f"corpus. {how_to_prepare_again(path)}"
+        f"{path} has {size:,} bytes: expected {expected:,}. The file is truncated, or belongs to "
+        f"another corpus. {how_to_prepare_again(path)}"
     )
 
 
 def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Map a .npy file into memory, read-only.
+    """Memory-map a .npy file.
 
     Raises:
-        DataError: It cannot be read, or has another type or shape.
+        DataError: The file cannot be read, or has the wrong dtype or shape.
     """
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(values, np.memmap) and path.stat().st_size > values.offset + values.nbytes:
-            raise ValueError("it contains more than one array")  # reading it could take hours
-    except Exception as error:  # numpy does not catch errors of Python's tokenizer
-        raise _unreadable(path, error) from None
+            raise ValueError("it contains more than one array")
+    except Exception as error:  # NumPy parses the header as Python, which can raise any error
+        raise _read_error(path, error) from None
     if isinstance(values, np.ndarray) and (values.dtype, values.shape) == (np.dtype(dtype), shape):
         return values
-    kind = f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else "an archive"
+    actual = f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else "an archive"
     raise DataError(
-        f"{path} contains {kind}, expected {np.dtype(dtype)} {shape}: it is from another corpus. "
-        f"{how_to_prepare_again(path)}"
+        f"{path} contains {actual}: expected {np.dtype(dtype)} {shape}. The file belongs to "
+        f"another corpus. {how_to_prepare_again(path)}"
     )
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def _read_error(path: Path, error: Exception) -> DataError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     return DataError(f"{path} cannot be read: {reason}. {how_to_prepare_again(path)}")

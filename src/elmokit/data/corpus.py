@@ -1,13 +1,13 @@
-"""Open a prepared corpus as memory-mapped, validated arrays.
+"""Open and validate a prepared corpus as memory-mapped arrays.
 
     corpus = Corpus.open("data/")
     ids = corpus.tokens("train")            # uint32, all sentences, each followed by 1 (</S>)
     starts = corpus.documents("train")      # document i is ids[starts[i] : starts[i + 1]]
-    corpus.chars[ids[:20]]                  # (20, 50): how these words are spelled
-    corpus.words(ids[:20])                  # the words themselves
+    corpus.chars[ids[:20]]                  # the character ids of 20 tokens, shape (20, 50)
+    corpus.words(ids[:20])                  # the tokens as strings
 
-`elmokit.data.layout` describes the files. They are validated when a corpus is opened, because a
-model trained on ids that do not match the vocabulary would learn noise without any error.
+The files are described in `elmokit.data.layout`. They are validated when a corpus is opened,
+because training with wrong ids would not cause an error, but would produce a useless model.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from elmokit.storage.fingerprint import fingerprint_file, fingerprint_texts
 from elmokit.storage.regular import check_regular_files
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
-_CHUNK = 1 << 22  # ids to check at once
+_CHUNK = 1 << 22  # number of ids that are checked at once
 
 
 class Corpus:
@@ -51,12 +51,12 @@ class Corpus:
 
         Args:
             path: The output directory of `elmo prepare`.
-            check: Also compare the fingerprints of the files and check every id (about a second per
-                billion). Otherwise, only sizes are checked.
+            check: Also compare the fingerprints of the files and check all ids, which takes about
+                a second per billion ids. Otherwise, only the sizes of the files are checked.
 
         Raises:
-            DataError: `path` is not a prepared corpus, or files are missing, damaged or do not
-                match each other.
+            DataError: `path` is not a prepared corpus, or files are missing, damaged or
+                inconsistent.
         """
         folder = Path(path)
         restore_directory(folder)
@@ -76,22 +76,22 @@ class Corpus:
 
     @property
     def n_types(self) -> int:
-        """The number of ids: all word types, and the special symbols."""
+        """The number of types, including the special symbols."""
         return self.meta.n_types
 
     @property
     def n_words(self) -> int:
-        """The size V of the vocabulary; as a target, an id >= V means <UNK>."""
+        """The size V of the vocabulary. Targets that are not less than V are <UNK>."""
         return self.meta.n_words
 
     @property
     def max_characters(self) -> int:
-        """Character ids per word."""
+        """Number of character ids per word."""
         return self.meta.settings.max_characters
 
     @property
     def fingerprint(self) -> str:
-        """A fingerprint of the text and the settings."""
+        """The fingerprint of the text and the settings."""
         return fingerprint_texts([json.dumps(self.meta.to_dict(), sort_keys=True)])
 
     def tokens(self, split: str = TRAIN) -> NDArray[np.uint32]:
@@ -115,12 +115,12 @@ class Corpus:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The V words of the vocabulary."""
+        """The vocabulary, which consists of V words."""
         return Vocabulary.from_file(self.path / layout.VOCABULARY)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """How often each id occurs in the training split; 0 for <S>, which is not in the stream.
+        """Number of occurrences of each id in the training split. 0 for <S>, which is not stored.
 
         Shape:
             (n_types,)
@@ -129,10 +129,10 @@ class Corpus:
 
     @cached_property
     def target_counts(self) -> NDArray[np.int64]:
-        """How often each word of the vocabulary is a target of the two LMs.
+        """Number of times that each word of the vocabulary is a target in the training split.
 
-        Like `counts`, but <UNK> stands for all words that are not in the vocabulary, and <S>, the
-        last target of a sentence that is read backward, is as frequent as </S>.
+        In contrast to `counts`, all words that are not in the vocabulary are counted as <UNK>, and
+        <S> has the same count as </S>, because the backward LM predicts it once per sentence.
 
         Shape:
             (V,)
@@ -170,7 +170,7 @@ class Corpus:
         return map_values(self.path / layout.TYPES, "u1", int(self.offsets[-1]))
 
     def words(self, ids: ArrayLike) -> list[str]:
-        """Return the words for the given ids, including words that are not in the vocabulary."""
+        """Return the words with the given ids, which need not be in the vocabulary."""
         index = np.asarray(ids, dtype=np.int64)
         starts, ends = self.offsets[index], self.offsets[index + 1] - 1
         return [
@@ -185,26 +185,26 @@ class Corpus:
     def _split_counts(self, split: str) -> SplitCounts:
         if split not in self.meta.splits:
             raise DataError(
-                f"{self.path} has no split '{split}'; expected one of: {', '.join(self.splits)}. "
-                "To hold out text, use: elmo prepare --valid N or --valid-files FILE"
+                f"{self.path} has no split '{split}': expected {' or '.join(self.splits)}. To hold "
+                "out text, prepare the corpus with --valid N or --valid-files FILE."
             )
         return self.meta.splits[split]
 
     def _check_sizes(self) -> None:
-        """Raise a DataError for a file that is missing or does not have the size in meta.json."""
-        _ = self.counts, self.chars, self.spellings
+        """Raise a DataError if a file is missing or its size does not match meta.json."""
+        _ = self.counts, self.chars, self.spellings  # opening the files checks their sizes
         map_values(self.path / layout.VOCABULARY, "u1", int(self.offsets[self.n_words]))
         for split in self.splits:
             self.tokens(split)
             self.documents(split)
 
     def _check_files(self) -> None:
-        """Raise a DataError for files that were changed, or that contain invalid character ids.
+        """Raise a DataError if a file has changed, or the vocabulary or character ids are invalid.
 
-        This does not compare the files of token ids; `_check_ids` checks their contents.
+        The files of token ids are large, so `_check_ids` checks them instead.
         """
-        shared = layout.VOCABULARY, layout.TYPES, layout.OFFSETS, layout.COUNTS, layout.CHARS
-        for name in (*shared, *map(layout.documents_file, self.splits)):
+        names = layout.VOCABULARY, layout.TYPES, layout.OFFSETS, layout.COUNTS, layout.CHARS
+        for name in (*names, *map(layout.documents_file, self.splits)):
             try:
                 fingerprint = fingerprint_file(self.path / name)
             except OSError as error:
@@ -214,12 +214,15 @@ class Corpus:
         words = self.vocabulary.words
         if words[: len(SPECIALS)] != SPECIALS or len(words) != self.n_words:
             specials = " ".join(SPECIALS)
-            raise self._damaged(f"{layout.VOCABULARY} should contain {specials} and the words")
+            raise self._damaged(
+                f"{layout.VOCABULARY} should contain {self.n_words:,} words, beginning with "
+                f"{specials}"
+            )
         if self.chars.max() >= N_CHARACTERS:
             raise self._damaged(f"{layout.CHARS} contains invalid character ids")
 
     def _check_ids(self, split: str) -> None:
-        """Raise a DataError for invalid ids, or for wrong document boundaries."""
+        """Raise a DataError if ids or document boundaries are invalid."""
         ids, starts = self.tokens(split), self.documents(split)
         name = layout.tokens_file(split)
         n_ends = 0

@@ -1,8 +1,8 @@
-"""The first pass over a corpus: tokenize and count words, block by block.
+"""The first pass of `elmo prepare`, which tokenizes the text and counts words.
 
-Each block assigns its own ids to words, so blocks can be processed in parallel. All text is
-written to one file with the provisional ids of `TypeCounter`, because the final ids are known only
-when everything is counted.
+The text is processed in blocks, in parallel. The words of a block first get ids that are valid only
+in this block. `TypeCounter` replaces them by provisional ids for the entire text, which are written
+to a temporary file. The final ids depend on the counts, so they are assigned in the second pass.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ OnProgress = Callable[[Progress], None]
 
 IdArray = NDArray[np.uint32]
 
-#: About half a second of work.
+#: Approximate size of a block, which takes about half a second.
 BLOCK_CHARACTERS = 1 << 21
-_CHUNK = 1 << 22  # ids to load at a time
+_CHUNK = 1 << 22  # number of ids that are read at once
 _ID_BYTES = np.dtype(ID_TYPE).itemsize
 
 
@@ -61,13 +61,13 @@ class WordIds(dict[str, int]):
 
 
 class CountedBlock(NamedTuple):
-    """The contents of a block.
+    """The result of `count_block`.
 
     Attributes:
-        words: The words in order of the block's own ids, which start at 3, one per line.
-        ids: The ids of all sentences, each followed by that of `</S>`.
-        starts: The index of the first id of each document.
-        n_bytes: The length of the text.
+        words: The words of the block in the order of their ids, one per line. The first id is 3.
+        ids: The ids of all tokens, with `</S>` after each sentence.
+        starts: The index in `ids` of the start of each document.
+        n_bytes: The length of the text in bytes.
     """
 
     words: bytes
@@ -78,7 +78,7 @@ class CountedBlock(NamedTuple):
 
 def count_block(text: bytes, splitter: LineSplitter) -> CountedBlock:
     """Tokenize a block of text (see `read_blocks`)."""
-    numbers = WordIds(dict.fromkeys(RESERVED, UNKNOWN_ID))
+    ids_by_word = WordIds(dict.fromkeys(RESERVED, UNKNOWN_ID))
     ids = array("I")
     starts = []
     for line in text.decode().split("\n"):
@@ -87,10 +87,10 @@ def count_block(text: bytes, splitter: LineSplitter) -> CountedBlock:
             continue
         for sentence in splitter.sentences(line):
             # dict.__getitem__ calls __missing__ for new words, so this loop runs in C.
-            ids.extend(map(numbers.__getitem__, sentence))
+            ids.extend(map(ids_by_word.__getitem__, sentence))
             ids.append(END_ID)
     return CountedBlock(
-        words="\n".join(numbers.new_words()).encode(),
+        words="\n".join(ids_by_word.new_words()).encode(),
         ids=np.frombuffer(ids, np.uintc),
         starts=np.array(starts, np.int64),
         n_bytes=len(text),
@@ -99,12 +99,12 @@ def count_block(text: bytes, splitter: LineSplitter) -> CountedBlock:
 
 @dataclass(frozen=True)
 class RankedTypes:
-    """The words of a corpus in order of their final ids.
+    """The words of a corpus in the order of their final ids.
 
     Attributes:
-        words: The words, special symbols first.
-        counts: How often each occurs in the training part.
-        ranks: The final id of each provisional id.
+        words: The words, beginning with the special symbols.
+        counts: Number of occurrences of each word in the training split.
+        ranks: The final id for each provisional id.
     """
 
     words: list[str]
@@ -118,10 +118,10 @@ class RankedTypes:
 
 
 class TypeCounter:
-    """All words of a corpus, with provisional ids in order of first occurrence, and counts.
+    """Counts words and assigns provisional ids, in order of first occurrence.
 
     Args:
-        vocabulary: Words of a given vocabulary, without the special symbols; their ids are final.
+        vocabulary: A given vocabulary without the special symbols. The ids of its words are final.
     """
 
     def __init__(self, vocabulary: Iterable[str] = ()) -> None:
@@ -136,7 +136,7 @@ class TypeCounter:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How often each provisional id occurred."""
+        """Number of occurrences of each provisional id."""
         return self._counts[: len(self)]
 
     def add(self, words: list[str], ids: NDArray[np.uintc]) -> NDArray[np.uint32]:
@@ -144,10 +144,10 @@ class TypeCounter:
 
         Args:
             words: Distinct words, without special symbols.
-            ids: The block: the ids of the special symbols, then those of `words`.
+            ids: The tokens of the block, as ids of special symbols (0 to 2) and `words` (from 3).
 
         Returns:
-            The block in provisional ids.
+            The tokens as provisional ids.
         """
         table = np.arange(N_SPECIALS + len(words), dtype=np.uint32)
         table[N_SPECIALS:] = np.fromiter(
@@ -155,21 +155,22 @@ class TypeCounter:
         )
         if len(self) > len(self._counts):
             self._counts.resize(2 ** math.ceil(math.log2(len(self))), refcheck=False)
-        self._counts[table] += np.bincount(
-            ids, minlength=len(table)
-        )  # no id occurs twice in the table
+        # This works because the table does not contain duplicates.
+        self._counts[table] += np.bincount(ids, minlength=len(table))
         return table[ids]
 
     def rank(self, counts: NDArray[np.int64]) -> RankedTypes:
-        """Sort the words by decreasing count, then by word; those of a given vocabulary stay.
+        """Sort words by decreasing count, then alphabetically.
+
+        The words of a given vocabulary keep their ids.
 
         Args:
-            counts: How often each provisional id occurs in the training part.
+            counts: Number of occurrences of each provisional id in the training split.
         """
         words, first = list(self._numbers), self._n_given
         by_word = sorted(range(first, len(words)), key=words.__getitem__)
         order = np.array([*range(first), *by_word])
-        # Stable, so that words with equal counts stay sorted by word.
+        # A stable sort keeps words with equal counts in alphabetical order.
         by_count = np.argsort(-counts[order[first:]], kind="stable")
         order[first:] = order[first:][by_count]
         ranks = np.empty(len(words), np.uint32)
@@ -179,19 +180,19 @@ class TypeCounter:
 
 @dataclass
 class CountedText:
-    """Text files that are read once, from the beginning.
+    """The tokens of text files as provisional ids, with their counts.
 
     Args:
-        path: The file for the provisional ids.
+        path: The temporary file for the provisional ids.
         splitter: Splits lines into sentences and words.
-        skipped: Whether to skip lines that are not UTF-8; counts them.
-        total_bytes: The size of all text, if known.
+        skipped: Counts lines that are not valid UTF-8, and defines whether they are allowed.
+        total_bytes: The total size of the text in bytes, if known.
         on_progress: Called after each block.
-        vocabulary: Words with fixed ids, without the special symbols.
+        vocabulary: A given vocabulary without the special symbols.
 
     Attributes:
-        counter: The types so far, with their counts.
-        n_bytes: Bytes of text so far.
+        counter: Counts the words of the text.
+        n_bytes: Number of bytes of text that have been read.
     """
 
     path: Path
@@ -213,12 +214,12 @@ class CountedText:
         return np.concatenate([*self._starts, [self._n_ids]])
 
     def read(self, files: Sequence[File], n_workers: int) -> None:
-        """Count the words of some files.
+        """Tokenize and count the words of files.
 
         Raises:
             DataError: The files cannot be read, or contain no words.
         """
-        before = self._n_ids
+        n_before = self._n_ids
         blocks = read_blocks(files, BLOCK_CHARACTERS, self.skipped)
         count = partial(count_block, splitter=self.splitter)
         with self.path.open("ab") as file:
@@ -231,17 +232,17 @@ class CountedText:
                 if self.on_progress is not None:
                     tokens = self._n_ids - int(self.counter.counts[END_ID])
                     self.on_progress(Progress(tokens, self.n_bytes, self.total_bytes))
-        if self._n_ids == before:
+        if self._n_ids == n_before:
             names = ", ".join(os.fspath(file) for file in files[:3])
             more = ", ..." if len(files) > 3 else ""
-            raise DataError(f"Found no words in {names}{more}: expected files with text.")
+            raise DataError(f"{names}{more}: no words found. Expected files with text.")
 
     def chunks(self, held_out: NDArray[np.bool_]) -> Iterator[tuple[IdArray, NDArray[np.bool_]]]:
-        """Yield all provisional ids in order, and whether the document of each is held out."""
+        """Yield all provisional ids in order, and whether each belongs to a held-out document."""
         bounds = self.bounds
         for start in range(0, self._n_ids, _CHUNK):
             ids = np.fromfile(self.path, ID_TYPE, _CHUNK, offset=start * _ID_BYTES)
             first = np.searchsorted(bounds, start, side="right") - 1
             last = np.searchsorted(bounds, start + len(ids), side="left")
-            inside: NDArray[np.int64] = np.clip(bounds[first : last + 1], start, start + len(ids))
-            yield ids, np.repeat(held_out[first:last], np.diff(inside))
+            clipped: NDArray[np.int64] = np.clip(bounds[first : last + 1], start, start + len(ids))
+            yield ids, np.repeat(held_out[first:last], np.diff(clipped))

@@ -1,37 +1,36 @@
-"""The files of a prepared corpus: a directory of memory-mapped arrays.
+"""The format of a prepared corpus, which is a directory of arrays that can be memory-mapped.
 
-Every word type of the corpus has an id, special symbols first:
+Each type (distinct word) of the corpus has an id:
 
-    0 <S>   1 </S>   2 <UNK>   3.. words by decreasing count in the training part, then by word
+    0 <S>   1 </S>   2 <UNK>   3.. words by decreasing count in the training split, then by word
 
-The vocabulary of the softmax is the first V ids: as a target, an id >= V means <UNK>. As an input,
-every type is encoded from its characters, so no input is unknown. Types that occur only in the
-held-out part come last, with a count of 0.
+The vocabulary of the head consists of the types with ids 0 to V-1. As targets, all other types are
+<UNK>. As inputs, all types are encoded from their characters, so there are no unknown inputs. Types
+that occur only in the held-out split have the highest ids and a count of 0.
 
-A corpus may be prepared with a given vocabulary, so that its ids are those of an existing model's
-head. Then the first V ids are the lines of that vocabulary in their original order, and only the
-remaining types are sorted by count.
+If a corpus is prepared with a given vocabulary, for example of an existing model, the first V ids
+are the words of that vocabulary in their original order. Only the other types are sorted by count.
 
-    meta.json             format, settings, counts of each split, digests of the files; written last
-    vocab.txt             the V words of the vocabulary, one per line in order of their ids
-    types.txt             all words in the same way; vocab.txt is its beginning
-    types.offsets.npy     int64 (n_types + 1,): the word of id i is at bytes [i] to [i + 1] - 1
-    counts.npy            int64 (n_types,): how often each id is in train.bin
+    meta.json             the format, settings, counts, and digests of other files; written last
+    vocab.txt             the V words of the vocabulary in the order of their ids, one per line
+    types.txt             all types in the order of their ids, one per line
+    types.offsets.npy     int64 (n_types + 1,): the start of each type in types.txt in bytes, and
+                          the size of types.txt
+    counts.npy            int64 (n_types,): the number of occurrences of each id in train.bin
     chars.npy             uint16 (n_types, C): the character ids of each type, see model/chars.py
-    train.bin             little-endian uint32, no header: the ids of all sentences, in order, each
-                          followed by 1 (</S>)
-    train.documents.npy   int64 (n_documents + 1,): where in train.bin each document starts, and
+    train.bin             little-endian uint32, without header: the ids of all tokens, with </S>
+                          after each sentence
+    train.documents.npy   int64 (n_documents + 1,): the start of each document in train.bin, and
                           the length of train.bin
-    valid.bin, valid.documents.npy   the same for the held-out part, if there is one
+    valid.bin, valid.documents.npy   the held-out split in the same format, if there is one
 
-The targets of the forward LM are the stream itself; its inputs are the stream shifted by one, with
-<S> for each </S>. The backward LM reads it from the end.
+`elmokit.data.streams` explains how inputs and targets are derived from the ids.
 
-A word of the text that equals a special symbol (such as "<S>" in a corpus with marked sentences)
-must not be mistaken for a boundary: it is stored as id 2, <UNK>, and counted as `reserved_tokens`.
-The same applies to "!!!MAXTERMID", which readers of vocabulary files skip.
+Words of the text that look like special symbols (for example "<S>") are stored as <UNK>, because
+they are not sentence boundaries. They are counted as `reserved_tokens`. The same applies to
+"!!!MAXTERMID", which readers of vocabulary files skip.
 
-The bytes depend only on the text and the settings, not on file names, compression, time or the
+The files depend only on the text and the settings, and not on file names, compression, time or the
 number of processes.
 """
 
@@ -63,7 +62,7 @@ VALID = "valid"
 
 BEGIN_ID, END_ID, UNKNOWN_ID = range(len(SPECIALS))
 N_SPECIALS = len(SPECIALS)
-#: Words that cannot be types, see above.
+#: Words that are stored as <UNK>.
 RESERVED = (*SPECIALS, "!!!MAXTERMID")
 
 ID_TYPE = "<u4"
@@ -86,29 +85,29 @@ FILES = (
 )
 
 
-#: A count of things in a corpus, which may be larger than any setting.
+# Unlike `Count`, these have no upper limit, because they count the contents of a corpus.
 Number = Annotated[int, Bounds(ge=1)]
 NumberOrZero = Annotated[int, Bounds(ge=0)]
 HeldOut = Annotated[
     Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | None,
-    Expected("a number of documents >= 1, a fraction of them between 0 and 1, or null"),
+    Expected("a number of documents >= 1, a fraction of all documents between 0 and 1, or null"),
 ]
 
 
 class PrepareSettings(Settings):
-    """Settings that, together with the text, determine the bytes of a prepared corpus.
+    """The settings of `prepare` that affect the prepared corpus.
 
     Attributes:
-        min_count: Minimum number of occurrences of a vocabulary word in the training part; 3 in
-            the paper.
-        max_vocab: Maximum size of the vocabulary, including the three special symbols; None: no
+        min_count: Minimum count in the training split of words of the vocabulary. The paper uses 3.
+        max_vocab: Maximum size of the vocabulary, including the three special symbols. None: no
             limit.
-        max_characters: Character ids per word, including the two boundary ids.
-        one_sentence_per_line: A line is a sentence; otherwise a paragraph, which is split.
-        tokenized: Words are separated by whitespace, and a line is a sentence.
-        valid: Documents to hold out: their number (int), their fraction (float, at least one
-            document), or None.
-        seed: Determines, with the positions of documents, which are held out.
+        max_characters: Number of character ids per word, including the boundaries of the word.
+        one_sentence_per_line: Whether each line is a sentence. Otherwise, lines are split into
+            sentences.
+        tokenized: Whether each line is a sentence with words separated by whitespace.
+        valid: Documents to hold out: a number (int), a fraction (float), or None. A fraction holds
+            out at least one document.
+        seed: Random seed for the choice of held-out documents.
     """
 
     min_count: Count = 3
@@ -121,7 +120,7 @@ class PrepareSettings(Settings):
 
 
 class SplitCounts(Settings):
-    """Counts of a split.
+    """The counts of a split.
 
     Attributes:
         documents: Number of documents.
@@ -129,9 +128,9 @@ class SplitCounts(Settings):
         tokens: Number of tokens, without sentence ends.
         types: Number of distinct words.
         unknown_tokens: Number of tokens that are not in the vocabulary.
-        unknown_rate: Their fraction of all tokens.
-        truncated_tokens: Number of tokens with more bytes than `max_characters` allows.
-        reserved_tokens: Number of tokens that equal a special symbol, stored as <UNK>.
+        unknown_rate: Fraction of tokens that are not in the vocabulary.
+        truncated_tokens: Number of tokens that are too long for `max_characters`.
+        reserved_tokens: Number of tokens that look like special symbols, stored as <UNK>.
     """
 
     documents: Number
@@ -148,13 +147,13 @@ class Meta(Settings):
     """The contents of meta.json.
 
     Attributes:
-        elmokit: The version of elmokit that tokenized the text.
-        settings: The settings; if `valid` is None, a held-out part comes from separate files.
-        n_types: Number of ids, including special symbols.
+        elmokit: The version of elmokit that prepared the corpus.
+        settings: The settings. `valid` is None if the held-out text comes from separate files.
+        n_types: Number of types, including special symbols.
         n_words: The size V of the vocabulary, including special symbols.
-        skipped_lines: Number of lines that were skipped because they were not UTF-8.
-        splits: Counts of "train" and possibly "valid".
-        digests: Fingerprints of all other files, by name.
+        skipped_lines: Number of lines that were skipped because they were not valid UTF-8.
+        splits: The counts of "train" and, if there is held-out text, "valid".
+        digests: Fingerprints of the other files by name.
     """
 
     elmokit: str
@@ -174,15 +173,15 @@ class Meta(Settings):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values, with the name and version of the format."""
+        """Return JSON values, including the name and version of the format."""
         return {"format": FORMAT, "format_version": FORMAT_VERSION, **super().to_dict()}
 
     @classmethod
     def from_file(cls, path: Path) -> Meta:
-        """Read a meta.json.
+        """Read a meta.json file.
 
         Raises:
-            DataError: It is missing, damaged, or not that of a prepared corpus.
+            DataError: The file is missing, damaged, or not from a prepared corpus.
         """
         hint = f"Prepare a corpus with: elmo prepare FILES... -o {path.parent}"
         values = read_json(path, error=DataError, hint=hint)
@@ -194,13 +193,13 @@ class Meta(Settings):
 
 
 def how_to_prepare_again(path: Path) -> str:
-    """Return the advice for a damaged corpus."""
+    """Return advice for error messages about a damaged corpus."""
     folder = path if path.is_dir() else path.parent
     return f"Prepare the text again with: elmo prepare FILES... -o {folder} --overwrite"
 
 
 def is_corpus(path: Path) -> bool:
-    """Return whether a directory is a prepared corpus (it may be damaged)."""
+    """Return whether a directory is a prepared corpus, even if it is damaged."""
     if not (path / META).is_file():
         return False
     try:

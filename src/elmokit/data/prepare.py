@@ -1,9 +1,9 @@
-"""Prepare a corpus from text files (see `elmokit.data.layout` for its format).
+"""Prepare a corpus for training from text files (see `elmokit.data.layout` for the format).
 
-Memory holds one copy of the word types and a few blocks of text, regardless of the length of the
-text. First, blocks are tokenized in parallel and counted; then types are ranked and encoded as
-character ids; then ids are replaced by the final ones. The files are written to a temporary
-directory, which is renamed at the end. Until then, the output needs twice its size on disk.
+The first pass (`counting.py`) tokenizes blocks of text in parallel, counts the words and writes
+provisional ids. The second pass (`writing.py`) sorts the words by count and writes the final files.
+Only the distinct words and a few blocks of text are in memory. The files are written to a temporary
+directory, which needs up to twice the size of the output.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from elmokit.storage.regular import resolve_output
 from elmokit.text.lines import SkippedLines, text_size
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
-_WORK = "work"
+_PROVISIONAL_IDS = "work"  # a temporary file
 
 File = str | os.PathLike[str]
 
@@ -47,12 +47,12 @@ class Summary:
     """The result of `prepare`.
 
     Attributes:
-        output: The directory.
-        meta: Its settings and counts.
-        first_skipped: The problem with the first skipped line, if there is one.
-        n_bytes: Bytes of text read.
+        output: The output directory.
+        meta: The settings and counts of the corpus.
+        first_skipped: Describes the first skipped line. Empty if no line was skipped.
+        n_bytes: Number of bytes of text that were read.
         seconds: Elapsed time.
-        workers: Maximum number of processes.
+        workers: Maximum number of worker processes.
     """
 
     output: Path
@@ -64,7 +64,7 @@ class Summary:
 
     @property
     def megabytes_per_second(self) -> float:
-        """Throughput."""
+        """Throughput in megabytes of text per second."""
         return self.n_bytes / 1e6 / self.seconds
 
 
@@ -82,30 +82,30 @@ def prepare(
 ) -> Summary:
     """Prepare text for training.
 
-    In a script, call it under `if __name__ == "__main__":`, because worker processes import the
-    script; with `workers=1` there are none.
+    In scripts, call this function under `if __name__ == "__main__":`, because worker processes
+    import the script. With `workers=1`, no worker processes are started.
 
     Args:
-        files: Text files, optionally compressed; "-" is standard input.
+        files: Text files, which can be compressed. "-" is standard input.
         output: The directory to create.
-        settings: The settings that determine the result.
-        valid_files: Text to hold out for evaluation, instead of `settings.valid`. Its words do not
-            count for the vocabulary.
-        skip_bad: Skip and count lines that are not UTF-8 instead of raising.
+        settings: The settings that affect the result.
+        valid_files: Held-out text for evaluation, instead of `settings.valid`. It does not affect
+            the vocabulary.
+        skip_bad: Skip and count lines that are not valid UTF-8 instead of raising an error.
         overwrite: Replace an existing prepared corpus.
-        workers: Number of processes. Default: one per core.
+        workers: Number of worker processes. Default: one per core.
         on_progress: Called after each block of text.
-        vocabulary: The words of an existing model's head, whose ids are used. No words are chosen
-            by count; all other words are <UNK> as targets.
+        vocabulary: The vocabulary of an existing model. Default: the words with a count of at
+            least `settings.min_count`.
 
     Raises:
-        ConfigError: The settings contradict each other.
+        ConfigError: The settings are invalid or cannot be combined.
         DataError: The text cannot be read, or is too short.
         OutputError: The directory cannot be written, or must not be replaced.
     """
     settings = settings or PrepareSettings()
     if settings.valid is not None and valid_files:
-        raise ConfigError("Expected valid or valid_files, not both.")
+        raise ConfigError("valid and valid_files cannot be combined. Use one of them.")
     if vocabulary is not None:
         _check_vocabulary(vocabulary, settings)
     n_workers = available_cores() if workers is None else workers
@@ -116,9 +116,9 @@ def prepare(
     check_split(files, valid_files)
     kind = DirectoryKind("prepared corpus", FILES, is_corpus)
     with new_directory(target, kind, overwrite=overwrite) as folder:
-        work = folder / _WORK
+        provisional_ids = folder / _PROVISIONAL_IDS
         text = CountedText(
-            work,
+            provisional_ids,
             LineSplitter(settings.one_sentence_per_line, settings.tokenized),
             skipped=SkippedLines(skip_bad),
             total_bytes=text_size([*files, *valid_files]),
@@ -133,38 +133,38 @@ def prepare(
         if settings.valid is not None:
             held_out = choose_documents(n_train, settings.valid, settings.seed)
         meta = write_corpus(text, held_out, settings, folder, vocabulary)
-        work.unlink()
+        provisional_ids.unlink()
     _warn_about_reserved(meta)
     seconds = time.monotonic() - start
     return Summary(Path(output), meta, text.skipped.first, text.n_bytes, seconds, n_workers)
 
 
 def read_vocabulary(path: File) -> Vocabulary:
-    """Read the vocabulary to prepare text with.
+    """Read a vocabulary.
 
     Args:
-        path: A file with one word per line, or a directory with one: a model, a prepared corpus.
+        path: A file with one word per line, a model directory, or a prepared corpus.
 
     Raises:
-        DataError: It is missing or damaged.
+        DataError: The vocabulary is missing or damaged.
     """
     path = Path(path).expanduser()
     if path.is_dir():
         path = path / VOCABULARY
         if not path.is_file():
             raise DataError(
-                f"{path} does not exist. For a model without a language-model head, prepare the "
-                "text without a vocabulary; `elmo finetune` then creates a head."
+                f"{path} does not exist. If the model has no language-model head, prepare the text "
+                "without a vocabulary. `elmo finetune` then creates a head."
             )
     return Vocabulary.from_file(path)
 
 
 def _check_vocabulary(vocabulary: Vocabulary, settings: PrepareSettings) -> None:
-    chosen = (settings.min_count, settings.max_vocab)
-    if chosen != (PrepareSettings.min_count, PrepareSettings.max_vocab):
+    defaults = (PrepareSettings.min_count, PrepareSettings.max_vocab)
+    if (settings.min_count, settings.max_vocab) != defaults:
         raise ConfigError(
-            "min_count and max_vocab (--min-count, --max-vocab) cannot be used with a given "
-            "vocabulary."
+            "min_count and max_vocab (--min-count, --max-vocab) cannot be combined with "
+            "vocabulary (--vocab). Remove them."
         )
     vocabulary.require_specials()
     if len(vocabulary) == N_SPECIALS:
@@ -172,9 +172,9 @@ def _check_vocabulary(vocabulary: Vocabulary, settings: PrepareSettings) -> None
     first = vocabulary.words[:N_SPECIALS]
     if first != SPECIALS:
         raise DataError(
-            f"The given vocabulary should start with the lines {' '.join(SPECIALS)}, found "
-            f"{' '.join(first)}. Move these three to the beginning, unless a head was trained with "
-            "another order."
+            f"The given vocabulary starts with {' '.join(first)}: expected {' '.join(SPECIALS)}. "
+            "Move these three lines to the beginning. Vocabularies of heads that were trained with "
+            "another order are not supported."
         )
 
 
@@ -182,24 +182,26 @@ def _warn_about_reserved(meta: Meta) -> None:
     n = sum(split.reserved_tokens for split in meta.splits.values())
     if n:
         warn(
-            f"The text contains {n:,} words that equal a special symbol ({', '.join(RESERVED)}). "
-            "They are stored as <UNK>. If they mark sentences, remove them: sentence boundaries "
+            f"The text contains {n:,} special symbols ({', '.join(RESERVED)}). They are treated as "
+            "unknown words. If they mark sentence boundaries, remove them, because the boundaries "
             "are added automatically."
         )
 
 
 def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]:
-    """Choose the documents with the smallest hashes of seed and position.
+    """Choose held-out documents pseudorandomly.
 
-    The choice is the same on every machine, and a larger choice includes a smaller one.
+    The result is the same on all machines. With the same seed, a larger selection includes all
+    smaller ones.
 
     Args:
         n: The number of documents.
-        valid: How many to choose; a float is a fraction of `n`, rounded, and at least one.
-        seed: The seed of the hash.
+        valid: The number (int) or fraction (float) of documents to hold out. A fraction is rounded,
+            and holds out at least one document.
+        seed: Random seed.
 
     Returns:
-        Whether each document is chosen, shape (n,).
+        Whether each document is held out, shape (n,).
 
     Raises:
         DataError: There are not enough documents.
@@ -207,18 +209,21 @@ def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]
     n_chosen = max(1, round(n * valid)) if isinstance(valid, float) else valid
     if n_chosen >= n:
         raise DataError(
-            f"Cannot hold out {n_chosen:,} of {plural(n, 'document')}: no documents are left for "
-            "training. Documents are separated by empty lines and ends of files. For text without "
-            "empty lines, use separate files: --valid-files FILE (in Python: valid_files=[...])."
+            f"Cannot hold out {n_chosen:,} of {plural(n, 'document')}, because no documents would "
+            "be left for training. Documents are separated by empty lines and ends of files. If "
+            "the text has no empty lines, use separate files: --valid-files FILE (in Python: "
+            "valid_files=[...])."
         )
-    hashes = _mix(_mix(np.array([seed % 2**64], np.uint64)) ^ np.arange(n, dtype=np.uint64))
+    hashes = _splitmix64(
+        _splitmix64(np.array([seed % 2**64], np.uint64)) ^ np.arange(n, dtype=np.uint64)
+    )
     chosen = np.zeros(n, np.bool_)
     chosen[np.argsort(hashes, kind="stable")[:n_chosen]] = True
     return chosen
 
 
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix the bits of each value with splitmix64, whose products overflow on purpose."""
+def _splitmix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hash each value with splitmix64. Overflow is intended."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

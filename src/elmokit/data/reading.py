@@ -1,11 +1,12 @@
-"""Read text files as documents, sentences and words, as `elmo prepare` does.
+"""Read text files as documents, sentences and words.
 
-Documents are separated by empty lines (or lines of whitespace) and file ends. A line is a paragraph
-that is split into sentences, or with `one_sentence_per_line` a sentence. With `tokenized`, a line
-is a sentence whose words are separated by whitespace; such text is not split into sentences,
-because tokenization has moved the marks that the rules need (the space after a period, quotes).
+This module is used by `elmo prepare` and by commands that must read text in the same way, such as
+`elmo perplexity`.
 
-Commands that read text as in training (held-out perplexity) use this module.
+Documents are separated by empty lines and the ends of files. By default, each line is split into
+sentences. With `one_sentence_per_line`, each line is a sentence. With `tokenized`, each line is a
+sentence with words separated by whitespace. Tokenized text cannot be split into sentences, because
+the rules depend on the original whitespace and quotes.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from elmokit.text.tokenize import words
 
 @dataclass(frozen=True)
 class LineSplitter:
-    """Split lines into sentences and words.
+    """Splits lines into sentences and words.
 
     Attributes:
-        one_sentence_per_line: A line is a sentence; otherwise a paragraph, which is split.
-        tokenized: Words are separated by whitespace, and a line is a sentence.
+        one_sentence_per_line: Whether each line is a sentence. Otherwise, lines are split into
+            sentences.
+        tokenized: Whether each line is a sentence with words separated by whitespace.
     """
 
     one_sentence_per_line: bool = False
     tokenized: bool = False
 
     def sentences(self, line: str) -> list[list[str]]:
-        """Return the words of each sentence of a line; an empty line has none."""
+        """Return the words of each sentence of a line."""
         if self.tokenized:
             sentences = [line.split()]
         elif self.one_sentence_per_line:
@@ -45,7 +47,13 @@ class LineSplitter:
 
 
 class Sentence(NamedTuple):
-    """A sentence, the document it is in (counted from 0) and the line it was read from."""
+    """A sentence of a text.
+
+    Attributes:
+        document: The index of the document.
+        words: The words of the sentence.
+        line: The line that contains the sentence.
+    """
 
     document: int
     words: list[str]
@@ -57,12 +65,12 @@ def read_sentences(
     splitter: LineSplitter | None = None,
     skipped: SkippedLines | None = None,
 ) -> Iterator[Sentence]:
-    """Read the sentences of some files, one at a time.
+    """Yield the sentences of text files.
 
     Args:
         files: Text files, see `read_lines`.
         splitter: Splits lines into sentences and words.
-        skipped: Whether to skip lines that are not UTF-8; see `read_lines`.
+        skipped: Counts lines that are not valid UTF-8, see `read_lines`.
     """
     splitter = splitter or LineSplitter()
     for document, line in read_paragraphs(files, skipped):
@@ -73,33 +81,33 @@ def read_sentences(
 def read_paragraphs(
     files: Sequence[str | os.PathLike[str]], skipped: SkippedLines | None = None
 ) -> Iterator[tuple[int, Line]]:
-    """Yield the lines with text, each with the number of its document, counted from 0."""
+    """Yield all lines that are not empty, each with the index of its document."""
     document = -1
     for file in files:
-        is_new = True  # whether the next line with text starts a document
+        after_boundary = True
         for line in read_lines([file], skipped=skipped):
             if not line.text or line.text.isspace():
-                is_new = True
+                after_boundary = True
                 continue
-            if is_new:
+            if after_boundary:
                 document += 1
-                is_new = False
+                after_boundary = False
             yield document, line
 
 
 def read_blocks(
     files: Sequence[str | os.PathLike[str]], characters: int, skipped: SkippedLines | None = None
 ) -> Iterator[bytes]:
-    """Yield text in blocks that can be processed in parallel.
+    """Yield blocks of text, which can be processed in parallel.
 
-    A block can end after any line, even within a document. In a block, an empty line precedes each
-    document that begins there; a block that does not start with an empty line continues the last
-    document of the previous block.
+    Blocks end after a line, but not necessarily at the end of a document. There is an empty line
+    before the first line of each document. A block that does not begin with an empty line continues
+    the last document of the previous block.
 
     Args:
         files: Text files.
-        characters: Minimum size of a block, except the last one.
-        skipped: Whether to skip lines that are not UTF-8; see `read_lines`.
+        characters: Minimum size of all blocks except the last one.
+        skipped: Counts lines that are not valid UTF-8, see `read_lines`.
     """
     lines: list[str] = []
     n, last = 0, -1
@@ -119,21 +127,21 @@ def read_blocks(
 def check_split(
     files: Sequence[str | os.PathLike[str]], held_out: Sequence[str | os.PathLike[str]]
 ) -> None:
-    """Raise an error for missing files, or if files for evaluation are among the others.
+    """Check that files exist, and that held-out files are not used for training.
 
     Args:
-        files: Files to read.
-        held_out: Files for evaluation.
+        files: Text files.
+        held_out: Text files for evaluation.
 
     Raises:
-        DataError: A file is missing, or listed twice.
+        DataError: A file is missing, or is in both lists.
     """
     check_files([*files, *held_out])
-    both = sorted(_real_paths(files) & _real_paths(held_out))
-    if both:
+    shared = sorted(_real_paths(files) & _real_paths(held_out))
+    if shared:
         raise DataError(
-            f"{both[0]} is used for both training and evaluation. Evaluate on text that the model "
-            "was not trained on."
+            f"{shared[0]} is used for both training and evaluation. Use different files for "
+            "evaluation."
         )
 
 

@@ -1,18 +1,20 @@
-"""Documents as endless streams, one per row of a batch, that can be saved and resumed.
+"""Read the documents of a prepared corpus as batches.
 
-Each row reads complete documents, one after another (`split_long_documents` splits long ones). The
-forward LM reads a document from its first token to its last while the backward LM reads the same
-document from its last token to its first. At the end of a document, the row takes the next one from
-a queue, which is shuffled every epoch with (seed, epoch). A batch is the next T positions of every
-row, without padding.
+Each row of a batch is an infinite stream that contains one document after another. Long documents
+are split (see `split_long_documents`). The forward LM reads a document from its first to its last
+token, while the backward LM reads the same document from its last to its first token. At the end of
+a document, the row continues with the next document of a queue, which contains all documents in an
+order that depends on the seed and the epoch. A batch contains the next T tokens of each row,
+without padding.
 
-A prepared document is a sequence of ids `w1 .. wn </S> w1 .. wm </S> ...`, so for the forward LM
+A prepared document is a sequence of ids, with `</S>` after each sentence. For the forward LM, the
+targets are these ids, and the inputs are shifted right by one, with `<S>` instead of `</S>`:
 
-    targets   w1  w2 .. wn  </S>  w1 ..        the ids themselves
-    inputs   <S>  w1 ..     wn   <S>           shifted right by one, with <S> for each </S>
+    targets   w1  w2 .. wn  </S>  w1 ..
+    inputs   <S>  w1 ..     wn   <S>  ..
 
-The inputs of the backward LM are the ids in reverse, and its targets are the reversed ids shifted
-left by one, with <S> for each </S>.
+For the backward LM, the inputs are the ids in reverse order, and the targets are shifted left by
+one, with `<S>` instead of `</S>`.
 """
 
 from __future__ import annotations
@@ -28,20 +30,20 @@ from numpy.typing import NDArray
 from elmokit.data.layout import BEGIN_ID, END_ID
 from elmokit.errors import DataError
 
-#: Parts of long documents have at least this many tokens, because training needs context.
+#: Minimum number of tokens of a part of a long document, because training needs context.
 MIN_PART_TOKENS = 512
-# Number of batches that are prepared at once, to reduce the cost per document.
+# Number of batches that are built together, to reduce the overhead per document.
 _BATCHES_PER_BLOCK = 32
 
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """T positions of every row; direction 0 is forward, 1 backward.
+    """The next T tokens of each row for the forward (index 0) and backward (index 1) LM.
 
     Attributes:
-        inputs: Input types, shape (2, T, B).
-        targets: Types to predict, shape (2, T, B).
-        starts: Where a row starts from the zero state, shape (2, T, B).
+        inputs: Ids of the input types, shape (2, T, B).
+        targets: Ids of the types to predict, shape (2, T, B).
+        starts: Whether the state of a row is reset to zero before a token, shape (2, T, B).
     """
 
     inputs: NDArray[np.uint32]
@@ -53,9 +55,9 @@ class _Position(NamedTuple):
     """The position of all rows.
 
     Attributes:
-        epoch: The number of the queue of documents.
-        taken: How many documents were taken from it.
-        document: The document of each row; -1: it takes the next one.
+        epoch: The current epoch.
+        taken: Number of documents taken from the queue in this epoch.
+        document: The current document of each row, or -1 at the end of a document.
         offset: The position of each row in its document.
     """
 
@@ -66,20 +68,21 @@ class _Position(NamedTuple):
 
 
 class Streams:
-    """The rows of a training run.
+    """An infinite iterator over the batches of a training run, which can be saved and resumed.
+
+    All rows take their documents from the same queue. Each process therefore tracks the positions
+    of all rows, but only returns its own rows. Together, the processes read the same batches as a
+    single process.
 
     Args:
         tokens: The concatenated documents of a prepared corpus.
         documents: The start of each document, and the end of the last one.
-        rows: B.
-        steps: T.
+        rows: The number of rows B of all processes.
+        steps: The number of time steps T.
         seed: Random seed for the order of documents and the restarts.
-        restart: Probability that a row starts from the zero state at the beginning of a sentence.
-            It always does at the beginning of a document.
-        share: The rows of this process. Default: all rows. Because all rows take their documents
-            from one queue, the positions of the other rows are computed as well, from the lengths
-            of the documents. The rows of several processes are therefore bit-identical to those of
-            one process, and a position describes all rows.
+        restart: Probability that the state of a row is reset to zero at the beginning of a
+            sentence. It is always reset at the beginning of a document.
+        local_rows: The rows of this process. Default: all rows.
     """
 
     def __init__(
@@ -91,14 +94,14 @@ class Streams:
         steps: int,
         seed: int = 0,
         restart: float = 0.0,
-        share: range | None = None,
+        local_rows: range | None = None,
     ) -> None:
         self._tokens, self._documents = tokens, split_long_documents(tokens, documents, rows)
         self._rows, self._steps, self._seed, self._restart = rows, steps, seed, restart
-        self._share = range(rows) if share is None else share
-        self._order = functools.lru_cache(2)(self._shuffled)
+        self._local_rows = range(rows) if local_rows is None else local_rows
+        self._order = functools.lru_cache(2)(self._shuffled_documents)
         zeros = np.zeros(rows, dtype=np.int64)
-        self._start = _Position(0, 0, zeros - 1, zeros)  # of the current block
+        self._start = _Position(0, 0, zeros - 1, zeros)  # the beginning of the current block
         self._end = self._start
         self._block_number = 0
         self._n_returned = 0  # number of batches of the current block
@@ -106,7 +109,7 @@ class Streams:
 
     @property
     def n_documents(self) -> int:
-        """Number of documents in the queue, after long ones were split."""
+        """Number of documents in the queue. Each part of a long document is counted."""
         return int(np.count_nonzero(np.diff(self._documents)))
 
     # ------------------------------------------------------------------------------------ reading
@@ -117,11 +120,11 @@ class Streams:
     def __next__(self) -> StreamBatch:
         if self._block is None:
             self._block, self._end = self._build_block()
-        at = slice(self._n_returned * self._steps, (self._n_returned + 1) * self._steps)
+        steps = slice(self._n_returned * self._steps, (self._n_returned + 1) * self._steps)
         batch = StreamBatch(
-            np.ascontiguousarray(self._block.inputs[:, at]),
-            np.ascontiguousarray(self._block.targets[:, at]),
-            np.ascontiguousarray(self._block.starts[:, at]),
+            np.ascontiguousarray(self._block.inputs[:, steps]),
+            np.ascontiguousarray(self._block.targets[:, steps]),
+            np.ascontiguousarray(self._block.starts[:, steps]),
         )
         self._n_returned += 1
         if self._n_returned == _BATCHES_PER_BLOCK:
@@ -130,9 +133,9 @@ class Streams:
         return batch
 
     def _build_block(self) -> tuple[StreamBatch, _Position]:
-        """Build a block of batches, document by document; return it and the position after it."""
+        """Return a block of batches, and the position after it."""
         length = _BATCHES_PER_BLOCK * self._steps
-        size = (2, len(self._share), length)
+        size = (2, len(self._local_rows), length)
         inputs, targets = np.empty(size, np.uint32), np.empty(size, np.uint32)
         starts = np.zeros(size, np.bool_)
         block = StreamBatch(inputs, targets, starts)
@@ -148,9 +151,11 @@ class Streams:
                     taken += 1
                 begin, end = self._documents[document[row] : document[row] + 2]
                 n = int(min(length - filled, end - begin - offset[row]))
-                if row in self._share:
-                    to = row - self._share.start
-                    self._copy_positions(block, to, filled, n, int(document[row]), int(offset[row]))
+                if row in self._local_rows:
+                    target = row - self._local_rows.start
+                    self._copy_tokens(
+                        block, target, filled, n, int(document[row]), int(offset[row])
+                    )
                 offset[row] += n
                 if offset[row] == end - begin:
                     document[row] = -1
@@ -158,36 +163,37 @@ class Streams:
         inputs[0][inputs[0] == END_ID] = BEGIN_ID
         targets[1][targets[1] == END_ID] = BEGIN_ID
         if self._restart > 0:
-            is_opening = np.stack([inputs[0] == BEGIN_ID, inputs[1] == END_ID])
+            is_sentence_start = np.stack([inputs[0] == BEGIN_ID, inputs[1] == END_ID])
             rng = np.random.default_rng((self._seed, 1, self._block_number))
-            draws = rng.random((2, self._rows, length), dtype=np.float32)  # the same for any share
-            own_draws = draws[:, self._share.start : self._share.stop]
-            starts |= is_opening & (own_draws < self._restart)
-        axes = (0, 2, 1)  # rows were filled one by one, batches are slices of steps
+            # Draw for all rows, so that the restarts do not depend on the number of processes.
+            draws = rng.random((2, self._rows, length), dtype=np.float32)
+            local_draws = draws[:, self._local_rows.start : self._local_rows.stop]
+            starts |= is_sentence_start & (local_draws < self._restart)
+        axes = (0, 2, 1)  # from (2, B, T) to (2, T, B)
         return (
             StreamBatch(inputs.transpose(axes), targets.transpose(axes), starts.transpose(axes)),
             _Position(epoch, taken, document, offset),
         )
 
-    def _copy_positions(
-        self, block: StreamBatch, row: int, filled: int, n: int, document: int, k: int
+    def _copy_tokens(
+        self, block: StreamBatch, row: int, start: int, n: int, document: int, offset: int
     ) -> None:
-        """Copy n positions of a document, from the k-th on, to a row after `filled` positions."""
+        """Copy `n` tokens of a document, beginning at `offset`, to a row, beginning at `start`."""
         begin, end = self._documents[document : document + 2]
-        inputs, targets, at = block.inputs, block.targets, slice(filled, filled + n)
-        run = self._tokens[begin + k : begin + k + n]
-        targets[0, row, at] = run
-        inputs[0, row, filled + 1 : filled + n] = run[:-1]
-        inputs[0, row, filled] = END_ID if k == 0 else self._tokens[begin + k - 1]
-        back = self._tokens[end - k - n : end - k][::-1]
-        inputs[1, row, at] = back
-        targets[1, row, filled : filled + n - 1] = back[1:]
-        last = end - k - n
-        targets[1, row, filled + n - 1] = END_ID if last == begin else self._tokens[last - 1]
-        if k == 0:
-            block.starts[:, row, filled] = True
+        inputs, targets, positions = block.inputs, block.targets, slice(start, start + n)
+        forward = self._tokens[begin + offset : begin + offset + n]
+        targets[0, row, positions] = forward
+        inputs[0, row, start + 1 : start + n] = forward[:-1]
+        inputs[0, row, start] = END_ID if offset == 0 else self._tokens[begin + offset - 1]
+        backward = self._tokens[end - offset - n : end - offset][::-1]
+        inputs[1, row, positions] = backward
+        targets[1, row, start : start + n - 1] = backward[1:]
+        last = end - offset - n
+        targets[1, row, start + n - 1] = END_ID if last == begin else self._tokens[last - 1]
+        if offset == 0:
+            block.starts[:, row, start] = True
 
-    def _shuffled(self, epoch: int) -> NDArray[np.int64]:
+    def _shuffled_documents(self, epoch: int) -> NDArray[np.int64]:
         lengths = np.diff(self._documents)
         order = np.random.default_rng((self._seed, 0, epoch)).permutation(len(lengths))
         return order[lengths[order] > 0]
@@ -195,10 +201,7 @@ class Streams:
     # ------------------------------------------------------------------------------------ position
 
     def position(self) -> dict[str, Any]:
-        """Return the position, which determines all further batches.
-
-        Its values are numbers and two lists with a number per row.
-        """
+        """Return the position as JSON values. Together with the seed, it determines all batches."""
         return {
             "documents": self.n_documents,
             "block_number": self._block_number,
@@ -210,16 +213,16 @@ class Streams:
         }
 
     def seek(self, position: dict[str, Any]) -> None:
-        """Continue from the position of another run (with the same corpus, rows, steps and seed).
+        """Continue from a position. The corpus, rows, steps and seed must be the same.
 
         Raises:
-            DataError: The documents differ.
+            DataError: The number of documents has changed.
         """
-        before = int(position["documents"])
-        if before != self.n_documents:
+        n_before = int(position["documents"])
+        if n_before != self.n_documents:
             raise DataError(
-                f"The run was started with {before:,} documents; now there are "
-                f"{self.n_documents:,}, because long documents are split differently. Start a new "
+                f"The number of documents has changed from {n_before:,} to {self.n_documents:,}, "
+                "because this version of elmokit splits long documents differently. Start a new "
                 "run in another directory."
             )
         self._start = _Position(
@@ -235,28 +238,33 @@ class Streams:
 def split_long_documents(
     tokens: NDArray[np.uint32], documents: NDArray[np.int64], rows: int
 ) -> NDArray[np.int64]:
-    """Return document boundaries in the form of `documents`, with long documents split.
+    """Split long documents at sentence ends, so that all rows have text to read.
 
-    If a single document made up most of the corpus (a text without empty lines is one document),
-    only one row could be filled. Documents longer than a row's share of the corpus are therefore
-    split at sentence ends.
+    For example, a text without empty lines is a single document, which could only fill one row.
+    Documents are split if they are longer than the number of tokens per row.
 
     Args:
         tokens: The concatenated documents.
         documents: The start of each document, and the end of the last one.
         rows: Number of rows in a batch.
+
+    Returns:
+        The start of each document or part, and the end of the last one.
     """
-    longest = max(MIN_PART_TOKENS, -(-int(documents[-1] - documents[0]) // rows))
-    lengths = np.diff(documents)
-    long = np.flatnonzero(lengths > longest)
-    cuts = [_cuts(tokens, int(documents[i]), int(documents[i + 1]), longest) for i in long.tolist()]
-    return np.unique(np.concatenate([documents, *cuts])) if cuts else documents
+    max_length = max(MIN_PART_TOKENS, -(-int(documents[-1] - documents[0]) // rows))
+    long = np.flatnonzero(np.diff(documents) > max_length).tolist()
+    splits = [
+        _split_points(tokens, int(documents[i]), int(documents[i + 1]), max_length) for i in long
+    ]
+    return np.unique(np.concatenate([documents, *splits])) if splits else documents
 
 
-def _cuts(tokens: NDArray[np.uint32], begin: int, stop: int, longest: int) -> NDArray[np.int64]:
-    """Return where to split one document: into parts of equal length, moved to sentence ends."""
-    ends = np.flatnonzero(tokens[begin:stop] == END_ID) + begin + 1
-    n = -(-(stop - begin) // longest)
-    ideal = begin + np.arange(1, n) * (stop - begin) // n
-    index = np.searchsorted(ends, ideal)
-    return np.asarray(ends[index[index < len(ends)]], dtype=np.int64)
+def _split_points(
+    tokens: NDArray[np.uint32], begin: int, end: int, max_length: int
+) -> NDArray[np.int64]:
+    """Return the sentence ends that split a document into parts of about equal length."""
+    sentence_ends = np.flatnonzero(tokens[begin:end] == END_ID) + begin + 1
+    n = -(-(end - begin) // max_length)
+    ideal = begin + np.arange(1, n) * (end - begin) // n
+    index = np.searchsorted(sentence_ends, ideal)
+    return np.asarray(sentence_ends[index[index < len(sentence_ends)]], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The second pass over a corpus: assign final ids to types and rewrite the blocks."""
+"""The second pass of `elmo prepare`, which assigns the final_ids ids and writes all files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from elmokit.text.vocab import Vocabulary
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_CHUNK = 1 << 15  # types that are encoded at once
+_CHUNK = 1 << 15  # number of types that are encoded at once
 
 
 def write_corpus(
@@ -39,7 +39,7 @@ def write_corpus(
         held_out: Whether each document is held out.
         settings: The settings.
         folder: The output directory.
-        vocabulary: The given vocabulary with which `text` was counted, if there is one.
+        vocabulary: The given vocabulary, if there is one.
 
     Returns:
         The contents of meta.json.
@@ -47,15 +47,15 @@ def write_corpus(
     Raises:
         DataError: No word is frequent enough for the vocabulary.
     """
-    held_counts = np.zeros(len(text.counter), np.int64)
+    valid_counts = np.zeros(len(text.counter), np.int64)
     if held_out.any():
-        for ids, is_held in text.chunks(held_out):
-            held_counts += np.bincount(ids[is_held], minlength=len(held_counts))
-    types = text.counter.rank(text.counter.counts - held_counts)
+        for ids, is_held_out in text.chunks(held_out):
+            valid_counts += np.bincount(ids[is_held_out], minlength=len(valid_counts))
+    types = text.counter.rank(text.counter.counts - valid_counts)
     counts = {layout.TRAIN: types.counts}
     if held_out.any():
-        counts[layout.VALID] = np.empty_like(held_counts)
-        counts[layout.VALID][types.ranks] = held_counts
+        counts[layout.VALID] = np.empty_like(valid_counts)
+        counts[layout.VALID][types.ranks] = valid_counts
 
     if vocabulary is not None:
         n_words = len(vocabulary)
@@ -68,7 +68,7 @@ def write_corpus(
         )
     Vocabulary(types.words[:n_words]).save(folder / layout.VOCABULARY)
     save_array(folder / layout.COUNTS, types.counts)
-    too_long = _write_types(types, folder, settings.max_characters)
+    truncated = _write_types(types, folder, settings.max_characters)
 
     _write_tokens(text, held_out, types.ranks, folder)
     n_documents = {layout.TRAIN: int((~held_out).sum()), layout.VALID: int(held_out.sum())}
@@ -79,7 +79,7 @@ def write_corpus(
         n_words=n_words,
         skipped_lines=text.skipped.count,
         splits={
-            split: _describe(count, n_words, too_long, n_documents[split])
+            split: _describe(count, n_words, truncated, n_documents[split])
             for split, count in counts.items()
         },
         digests={
@@ -93,19 +93,19 @@ def write_corpus(
 
 
 def _write_types(types: RankedTypes, folder: Path, max_characters: int) -> NDArray[np.bool_]:
-    """Write the words and the table of their character ids.
+    """Write the types and their character ids.
 
     Returns:
-        Whether each word is too long for a row of that table.
+        Whether each type is truncated, because it is longer than `max_characters`.
     """
     n = len(types.words)
-    parts = [types.words[start : start + _CHUNK] for start in range(0, n, _CHUNK)]
+    chunks = [types.words[start : start + _CHUNK] for start in range(0, n, _CHUNK)]
     lengths = np.zeros(n + 1, np.int64)
     with (folder / layout.TYPES).open("wb") as file:
         for number, word in enumerate(types.words, start=1):
             lengths[number] = file.write(f"{word}\n".encode())
     save_array(folder / layout.OFFSETS, np.cumsum(lengths))
-    encoded = (char_ids_table(words, max_characters) for words in parts)
+    encoded = (char_ids_table(words, max_characters) for words in chunks)
     save_rows(folder / layout.CHARS, (n, max_characters), np.dtype("<u2"), encoded)
     return np.array([is_truncated(word, max_characters) for word in types.words])
 
@@ -113,31 +113,31 @@ def _write_types(types: RankedTypes, folder: Path, max_characters: int) -> NDArr
 def _write_tokens(
     text: CountedText, held_out: Mask, ranks: NDArray[np.uint32], folder: Path
 ) -> None:
-    """Write the ids and the document boundaries of the splits."""
+    """Write the ids and document boundaries of each split."""
     with ExitStack() as stack:
         splits = {layout.TRAIN: False} | ({layout.VALID: True} if held_out.any() else {})
         files = [
-            (stack.enter_context((folder / layout.tokens_file(split)).open("wb")), held)
-            for split, held in splits.items()
+            (stack.enter_context((folder / layout.tokens_file(split)).open("wb")), is_valid_split)
+            for split, is_valid_split in splits.items()
         ]
-        for ids, is_held in text.chunks(held_out):
-            final = ranks[ids].astype(layout.ID_TYPE, copy=False)
-            for file, held in files:
-                file.write(final[is_held == held].data)
+        for ids, is_held_out in text.chunks(held_out):
+            final_ids = ranks[ids].astype(layout.ID_TYPE, copy=False)
+            for file, is_valid_split in files:
+                file.write(final_ids[is_held_out == is_valid_split].data)
     lengths = np.diff(text.bounds)
-    for split, held in splits.items():
-        bounds = np.cumsum(np.append(0, lengths[held_out == held]))
+    for split, is_valid_split in splits.items():
+        bounds = np.cumsum(np.append(0, lengths[held_out == is_valid_split]))
         save_array(folder / layout.documents_file(split), bounds)
 
 
-def _describe(counts: Counts, n_words: int, too_long: Mask, documents: int) -> SplitCounts:
+def _describe(counts: Counts, n_words: int, truncated: Mask, documents: int) -> SplitCounts:
     """Return the counts of a split.
 
     Args:
-        counts: How often each id occurs in it.
+        counts: Number of occurrences of each id in the split.
         n_words: The size of the vocabulary.
-        too_long: Whether each type has more bytes than `max_characters` allows.
-        documents: Its number of documents.
+        truncated: Whether each type is truncated.
+        documents: Number of documents in the split.
     """
     sentences = int(counts[layout.END_ID])
     tokens = int(counts.sum()) - sentences
@@ -150,6 +150,6 @@ def _describe(counts: Counts, n_words: int, too_long: Mask, documents: int) -> S
         types=int(np.count_nonzero(counts[layout.N_SPECIALS :])),
         unknown_tokens=unknown,
         unknown_rate=unknown / tokens,
-        truncated_tokens=int(counts[too_long].sum()),
+        truncated_tokens=int(counts[truncated].sum()),
         reserved_tokens=reserved,
     )

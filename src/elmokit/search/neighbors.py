@@ -150,13 +150,13 @@ class Neighbors:
         """Show the neighbors in their sentences in a notebook."""
         from elmokit import html
 
-        left, right = self.query.sides(_CONTEXT)
+        left, right = self.query.context(_CONTEXT)
         parts = [html.marked_table([[left, self.query.word, right]])]
         for name, listed in self.by_layer.items():
             parts.append(html.caption(name if listed else f"{name}: no neighbors"))
             rows = []
             for n in listed[:_MAX_SHOWN]:
-                left, right = n.marked.sides(_CONTEXT)
+                left, right = n.marked.context(_CONTEXT)
                 rows.append([f"{n.score:.3f}", left, n.word, right])
             parts.append(html.marked_table(rows))
         return "".join(parts)

@@ -1,1 +1,1 @@
-"""Raw text -> sentences -> tokens (offsets kept), and the vocabulary of the language model head."""
+"""Read text files, split text into sentences and tokens, and read vocabularies."""

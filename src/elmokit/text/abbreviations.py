@@ -1,23 +1,23 @@
-"""Abbreviations that keep their period, shared by the tokenizer and the sentence splitter.
+"""Abbreviations that end with a period, for the tokenizer and the sentence splitter.
 
-Closed lists, written as case-sensitive regular expressions, because many of them are also words
-("Sun." is a day, "sun." ends a sentence). Dotted letters ("U.S.", "e.g.") and single capitals
-("J.") are not listed; both modules recognize them by their form.
+The lists are case-sensitive regular expressions, because some abbreviations are also words: "Sun."
+may be a day, but "sun." ends a sentence. Letters with periods ("U.S.", "e.g.") and initials ("J.")
+are not listed, because they can be recognized without a list.
 """
 
 from __future__ import annotations
 
-# A name or the rest of a phrase follows these, so their period never ends a sentence.
+# Abbreviations that are always followed by a name or other words, so they never end a sentence.
 TITLES = (
     "Mr|Mrs|Ms|Mx|Messrs|Drs?|Prof|Rev|Fr|Hon|Mme|Mlle|Sr|Sra|Sts?|Ste|Mt|Ft|"
     "Gen|Col|Lt|Lieut|Sgt|Capt|Cpt|Maj|Cmdr|Comdr|Adm|Brig|Pvt|Cpl|Insp|Det|Supt|Asst|Atty|"
     "Sens?|Reps?|Gov|Pres|[Cc]f|[Vv]s|viz|ca|[Aa]pprox|eg|ie"
 )
 
-# These are abbreviations only where a number follows.
+# Abbreviations that are always followed by a number.
 NUMBERED = "Nos?|[Ff]igs?|[Vv]ols?|Sec|Eqs?|Ch|[Pp]p"
 
-# These can occur at the end of a sentence.
+# Abbreviations that can end a sentence.
 ENDINGS = (
     "Jr|Esq|Inc|INC|Corp|CORP|Cos?|Ltd|LTD|Bros|Ass(?:n|oc)|[Dd]ept|Univ|Inst|Ave|Blvd|Rd|Hwy|Pkwy|"
     "Jan|Feb|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|Mon|Tues?|Weds?|Thu|Thurs?|Fri|Sat|Sun|"

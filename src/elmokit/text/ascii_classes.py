@@ -1,34 +1,35 @@
-"""Map each character of a text to an ASCII character of the same class.
+"""Map each character of a text to an ASCII character that represents its class.
 
-The tokenizer's rules are written once, for ASCII, and match the mapped text. It has the same
-length, so positions are the same in both. A curly quote is treated as a straight one, a full-width
-period as a period, and a Cyrillic capital before a period as an initial, without rules per script.
+The rules of the tokenizer are written for ASCII characters and are applied to the mapped text. For
+example, curly quotes are mapped to straight quotes, full-width periods to periods, and capital
+letters of other scripts to "Q", so that no additional rules are needed. The mapped text has the
+same length as the original text, so positions do not change.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-# Classes without an ASCII character. Control characters can represent them, because control
-# characters in the text are mapped to SYMBOL.
-SYMBOL = "\x01"  # stands alone: dashes, emoji, foreign punctuation, control characters
+# Other classes are represented by control characters. They cannot be confused with control
+# characters of the text, which are mapped to SYMBOL.
+SYMBOL = "\x01"  # always a token: dashes, emoji, other punctuation, control characters
 ELLIPSIS = "\x02"
-IDEOGRAPH = "\x03"  # a script written without spaces, where each character is a token
-EXTEND = "\x04"  # belongs to the character before it: combining marks, variation selectors
-JOINER = "\x05"  # joins its neighbors: the zero-width joiner in emoji and Indic scripts
+IDEOGRAPH = "\x03"  # always a token: characters of scripts that are written without spaces
+EXTEND = "\x04"  # part of the previous character: combining marks, variation selectors
+JOINER = "\x05"  # joins two characters: the zero-width joiner in emoji and Indic scripts
 
 _EXACT = {
     "\u2018": "'", "\u2019": "'", "\u201b": "'", "\u2032": "'", "\u00b4": "'",
-    "\u00b7": "'", "\u2027": "'",  # the dot inside Catalan words is treated like an apostrophe
-    "\u05f3": "'", "\u05f4": "'",  # and so are geresh and gershayim inside Hebrew acronyms
+    "\u00b7": "'", "\u2027": "'",  # the interpunct in Catalan words
+    "\u05f3": "'", "\u05f4": "'",  # geresh and gershayim in Hebrew acronyms
     "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u201f": '"', "\u2033": '"',
     "\u00ab": '"', "\u00bb": '"', "\u2039": '"', "\u203a": '"',
     "\u2010": "-", "\u2011": "-", "\u05be": "-",
     "\u2026": ELLIPSIS,
     "\u200d": JOINER,
     "\uff9e": EXTEND, "\uff9f": EXTEND,  # voicing marks of halfwidth kana
-    # A zero-width space separates words, and a byte order mark inside text is an error: neither
-    # may be part of a word. Other invisible characters (soft hyphen, ZWNJ, direction marks) may.
+    # A zero-width space separates words, and a byte order mark within text is an error. Other
+    # invisible characters, such as soft hyphens, are part of the word (category Cf).
     "\u200b": SYMBOL, "\ufeff": SYMBOL,
 }  # fmt: skip
 
@@ -40,7 +41,7 @@ _BY_CATEGORY = {
     "Cc": SYMBOL, "Cs": SYMBOL,
 }  # fmt: skip
 
-# Han with its radicals and iteration marks, kana, bopomofo; not Hangul, which uses spaces.
+# Han (with radicals and iteration marks), kana and bopomofo, but not Hangul, which uses spaces.
 _IDEOGRAPHS = (
     (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x3029), (0x3031, 0x3035), (0x303B, 0x303C),
     (0x3041, 0x3096), (0x309D, 0x309F), (0x30A1, 0x30FA), (0x30FC, 0x312F), (0x31A0, 0x31FF),
@@ -66,16 +67,14 @@ def _ascii_class(character: str) -> str:
         return character
     if any(first <= code <= last for first, last in _IDEOGRAPHS):
         return IDEOGRAPH
-    if (
-        0x1F1E6 <= code <= 0x1F1FF
-    ):  # regional indicators: two make a flag, so they must not be split
+    if 0x1F1E6 <= code <= 0x1F1FF:  # regional indicators, which form flags in pairs
         return "Q"
-    if 0x1F3FB <= code <= 0x1F3FF:  # skin tones follow the emoji they color
+    if 0x1F3FB <= code <= 0x1F3FF:  # skin tones, which follow an emoji
         return EXTEND
     plain = unicodedata.normalize("NFKC", character)
     if len(plain) == 1 and plain.isascii() and plain.isprintable():
         return plain
-    # Other letters, numbers, private and unassigned code points are parts of words.
+    # All other code points, including private and unassigned ones, are treated as letters.
     return _BY_CATEGORY.get(unicodedata.category(character), "q")
 
 
@@ -83,7 +82,7 @@ _TABLE = _Table()
 
 
 def ascii_classes(text: str) -> str:
-    """Return `text` with every character except whitespace mapped to ASCII, one to one."""
+    """Return a text of the same length in which all characters except whitespace are ASCII."""
     if text.isascii() and text.isprintable():
         return text
     return text.translate(_TABLE)

@@ -1,4 +1,4 @@
-"""A marked word in a sentence: "The [play] was staged ." or tokens with a position."""
+"""Parse sentences with a marked word, for example "The [play] was staged ."."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _EXAMPLE = "Put brackets around one word, for example: I [read] the book ."
 
 @dataclass(frozen=True)
 class Marked:
-    """A word in its sentence.
+    """A sentence with a marked word.
 
     Attributes:
-        tokens: The sentence.
-        position: The position of the word, counted from 0.
+        tokens: The tokens of the sentence.
+        position: The index of the marked word.
     """
 
     tokens: tuple[str, ...]
@@ -37,52 +37,55 @@ class Marked:
         """The marked token."""
         return self.tokens[self.position]
 
-    def sides(self, around: int | None = None) -> tuple[str, str]:
-        """Return the text to the left and to the right of the word.
+    def context(self, max_tokens: int | None = None) -> tuple[str, str]:
+        """Return the text to the left and right of the marked word.
 
         Args:
-            around: Maximum tokens on each side; omitted tokens are shown as "...".
+            max_tokens: Maximum number of tokens on each side. Omitted tokens are replaced by "...".
         """
         left, right = list(self.tokens[: self.position]), list(self.tokens[self.position + 1 :])
-        if around is not None and len(left) > around:
-            left = ["...", *left[len(left) - around :]]
-        if around is not None and len(right) > around:
-            right = [*right[:around], "..."]
+        if max_tokens is not None and len(left) > max_tokens:
+            left = ["...", *left[len(left) - max_tokens :]]
+        if max_tokens is not None and len(right) > max_tokens:
+            right = [*right[:max_tokens], "..."]
         return " ".join(left), " ".join(right)
 
-    def format(self, around: int | None = None) -> str:
-        """Return the sentence with the word in brackets, shortened as by `sides`."""
-        left, right = self.sides(around)
+    def format(self, max_tokens: int | None = None) -> str:
+        """Return the sentence with the marked word in brackets, shortened as by `context`."""
+        left, right = self.context(max_tokens)
         return f"{left} [{self.word}] {right}".strip()
 
     @classmethod
     def read(
         cls, sentence: str | Sequence[str], position: int | None = None, *, tokenized: bool = False
     ) -> Marked:
-        """Parse a query.
+        """Parse a sentence with a marked word.
 
         Args:
-            sentence: A string with one word in brackets, or a list of tokens with `position`.
-            position: The position in a list of tokens.
-            tokenized: The tokens of a string are separated by whitespace.
+            sentence: A string with one word in brackets, or a list of tokens.
+            position: The index of the marked word, if `sentence` is a list of tokens.
+            tokenized: Whether a string is already tokenized, with tokens separated by whitespace.
+
+        Raises:
+            DataError: The sentence does not have exactly one marked word.
         """
         if not isinstance(sentence, str):
-            return _listed(sentence, position)
+            return _from_tokens(sentence, position)
         if position is not None:
             raise DataError(f"position requires a list of tokens, not a string. {_EXAMPLE}")
-        return _split(sentence) if tokenized else _bracketed(sentence)
+        return _from_tokenized_text(sentence) if tokenized else _from_text(sentence)
 
 
-def _listed(sentence: object, position: int | None) -> Marked:
+def _from_tokens(sentence: object, position: int | None) -> Marked:
     words = tuple(sentence) if isinstance(sentence, Iterable) else ()
     if not words or not all(isinstance(word, str) for word in words):
         raise DataError(f"Expected a string or a list of tokens, got {sentence!r:.60}.")
     if position is None:
-        raise DataError("A list of tokens requires position=, counted from 0.")
+        raise DataError("A list of tokens requires the argument position, counted from 0.")
     return Marked(words, position)
 
 
-def _split(text: str) -> Marked:
+def _from_tokenized_text(text: str) -> Marked:
     tokens = text.split()
     marked = [i for i, t in enumerate(tokens) if len(t) > 2 and t[0] == "[" and t[-1] == "]"]
     if len(marked) != 1:
@@ -91,27 +94,27 @@ def _split(text: str) -> Marked:
     return Marked(tuple(tokens), marked[0])
 
 
-def _bracketed(text: str) -> Marked:
-    """Tokenize a sentence without its brackets, and find the token that was in them."""
-    marks = list(_BRACKETS.finditer(text))
-    if len(marks) != 1:
-        raise _bracket_error(len(marks), text)
-    mark = marks[0]
-    inside = mark[1].strip()
-    if not inside:
+def _from_text(text: str) -> Marked:
+    """Tokenize a sentence without the brackets, and find the token that was in brackets."""
+    matches = list(_BRACKETS.finditer(text))
+    if len(matches) != 1:
+        raise _bracket_error(len(matches), text)
+    match = matches[0]
+    word = match[1].strip()
+    if not word:
         raise DataError(f"The brackets in '{text:.80}' are empty. {_EXAMPLE}")
-    plain = text[: mark.start()] + mark[1] + text[mark.end() :]
-    start = plain.index(inside, mark.start())
-    end = start + len(inside)
+    plain = text[: match.start()] + match[1] + text[match.end() :]
+    start = plain.index(word, match.start())
+    end = start + len(word)
     tokens = tokenize(plain)
-    within = [i for i, token in enumerate(tokens) if token.start < end and token.end > start]
-    if len(within) != 1 or tokens[within[0]].text != inside:
-        names = "', '".join(tokens[i].text for i in within)
+    marked = [i for i, token in enumerate(tokens) if token.start < end and token.end > start]
+    if len(marked) != 1 or tokens[marked[0]].text != word:
+        names = "', '".join(tokens[i].text for i in marked)
         raise DataError(
-            f"The bracketed text '{inside}' is not a single token; its tokens are '{names}'. Put "
-            "brackets around one of them, or pass a list of tokens and a position."
+            f"The bracketed text '{word}' is not a single token: its tokens are '{names}'. Put "
+            "brackets around one token, or pass a list of tokens and a position."
         )
-    return Marked(tuple(token.text for token in tokens), within[0])
+    return Marked(tuple(token.text for token in tokens), marked[0])
 
 
 def _bracket_error(count: int, text: str) -> DataError:

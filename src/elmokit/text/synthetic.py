@@ -1,7 +1,7 @@
-"""Reproducible synthetic text for benchmarks.
+"""Generate reproducible synthetic text for benchmarks.
 
-As in English, word frequencies follow Zipf's law, with about 9,000 distinct words in 41,000 tokens,
-and words have similar lengths.
+The frequencies and lengths of words are similar to English. Frequencies follow Zipf's law, with
+about 9,000 distinct words in 41,000 tokens.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-_DISTINCT, _DRAWN = 9000, 2 * 1024 * 20
+_N_DISTINCT, _N_TOKENS = 9000, 2 * 1024 * 20
 
 
 def draw_ids(n_words: int, n_tokens: int) -> NDArray[np.int64]:
-    """Draw ids below `n_words`; small ids are more frequent."""
+    """Draw ids less than `n_words`. Smaller ids are more frequent."""
     ranks = np.arange(1, n_words + 1)
     low, high = 0.5, 2.0
-    for _ in range(30):  # larger exponents give fewer distinct words
+    # Find the exponent by bisection. Larger exponents result in fewer distinct words.
+    for _ in range(30):
         exponent = (low + high) / 2
         p = (ranks + 2.7) ** -exponent
         p /= p.sum()
-        distinct = -np.expm1(_DRAWN * np.log1p(-p)).sum()
-        low, high = (exponent, high) if distinct > _DISTINCT else (low, exponent)
+        distinct = -np.expm1(_N_TOKENS * np.log1p(-p)).sum()
+        low, high = (exponent, high) if distinct > _N_DISTINCT else (low, exponent)
     return np.random.default_rng(0).choice(n_words, n_tokens, p=p)
 
 
 def make_words(n: int) -> list[str]:
-    """Return words of random letters."""
+    """Return `n` words of random letters."""
     rng = np.random.default_rng(1)
     lengths = np.clip(rng.normal(8.0, 3.0, n).round(), 1, 30).astype(int)
     letters = rng.integers(97, 123, (n, 30), dtype=np.uint8)
@@ -37,7 +38,7 @@ def make_words(n: int) -> list[str]:
 
 
 def make_sentences() -> Iterator[list[str]]:
-    """Yield half a million tokens in sentences of about 20."""
+    """Yield half a million tokens, in sentences of about 20 tokens."""
     vocabulary = make_words(60_000)
     tokens = [vocabulary[i] for i in draw_ids(len(vocabulary), 500_000)]
     sizes = np.exp(np.random.default_rng(2).normal(np.log(20.0), 0.6, 40_000))

@@ -1,26 +1,27 @@
 r"""Tokenize sentences by the conventions of the Penn Treebank and UD English EWT.
 
-No character is changed, only whitespace is dropped, and every token has its offsets:
-`sentence[token.start : token.end] == token.text`. The rules, in the order they are tried:
+Characters are not changed, and only whitespace is removed. Each token has its offsets, so that
+`sentence[token.start : token.end] == token.text`. The rules, in order of priority:
 
-1. Split at whitespace. Each chunk between whitespace is split independently, except that the last
-   chunk of the sentence has a rule for its final period.
-2. Addresses (URL, e-mail, host, file name, @user, #tag) and emoticons are one token.
-3. Numbers keep inner marks: 1,000.50, 7:30, 11/28/2000, 713-853-3989; ranges and fractions are
-   split (5 - 10, 1 / 2), and so are units, currency and percent (7:30 PM, $ 5, 100 %).
-4. Abbreviations keep their period (Mr., U.S., e.g., J.), unless it ends the sentence: as in EWT,
-   the period is then a separate token ("at 5 p.m .").
-5. English clitics are split: do n't, it 's, I 'll; so are can not, gon na. Other apostrophes inside
-   a word are kept (O'Neill, l'homme, 60's), and those at its edges are quotes.
-6. Hyphens are split (well - known), but prefixes from a closed list are not (non-human, e-mail).
-7. Inside a word . & _ are kept (p.m, Node.js, AT&T).
-8. The rest is punctuation: repeated marks are one token (... !!! -- ***), others are single tokens.
+1. The sentence is split at whitespace into chunks. Chunks are tokenized independently, except for
+   the is_final period of a sentence.
+2. Addresses (URLs, e-mail addresses, host and file names, @user, #tag) and emoticons are tokens.
+3. Numbers can contain punctuation: 1,000.50, 7:30, 11/28/2000, 713-853-3989. Ranges and fractions
+   are split (5 - 10, 1 / 2), and so are units, currencies and percentages (7:30 PM, $ 5, 100 %).
+4. Abbreviations include their period (Mr., U.S., e.g., J.), except at the end of a sentence. As in
+   EWT, the is_final period is a separate token ("at 5 p.m .").
+5. English clitics are split (do n't, it 's, I 'll), and so are contractions (can not, gon na).
+   Other apostrophes within a word are kept (O'Neill, l'homme, 60's). At the beginning or end of a
+   word, they are treated as quotes.
+6. Words are split at hyphens (well - known), except after some prefixes (non-human, e-mail).
+7. The characters . & _ within a word are kept (p.m, Node.js, AT&T).
+8. Repeated punctuation marks are a single token (... !!! -- ***). All other marks are tokens.
 
-Other scripts are split at whitespace and punctuation. Han, kana and bopomofo characters are single
-tokens, because no spaces separate their words; sequences of Thai, Lao and Khmer are not split.
-Control characters, a zero-width space and a stray byte order mark are single tokens; other
-invisible characters are part of their word. A chunk that is too long for a word, a number or an
-address is split only at punctuation, which keeps the time linear for any input.
+Text in other scripts is split at whitespace and punctuation. Han, kana and bopomofo characters are
+single tokens, because the words of these scripts are not separated by spaces. Thai, Lao and Khmer
+text is not split. Control characters, zero-width spaces and byte order marks are single tokens.
+Other invisible characters are part of the word. Very long chunks are only split at punctuation, so
+that the time is linear for any input.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from elmokit.text.ascii_classes import ELLIPSIS, EXTEND, JOINER, SYMBOL, ascii_c
 
 
 class Token(NamedTuple):
-    """A token and its offsets, Python string indices: `text == sentence[start:end]`."""
+    """A token and its character offsets, so that `text == sentence[start:end]`."""
 
     text: str
     start: int
@@ -43,56 +44,56 @@ class Token(NamedTuple):
 
 
 def words(sentence: str) -> list[str]:
-    """Return the tokens of `sentence` without their offsets; faster than `tokenize`."""
+    """Return the tokens of a sentence without offsets. This is faster than `tokenize`."""
     chunks = sentence.split()
     if not chunks:
         return []
     last = chunks.pop()
     # dict.__getitem__ calls __missing__ for new chunks, so this loop runs in C.
-    pieces = list(chain.from_iterable(map(_INNER.__getitem__, chunks)))
-    pieces += _FINAL[last]
-    return pieces
+    tokens = list(chain.from_iterable(map(_CACHE.__getitem__, chunks)))
+    tokens += _FINAL_CACHE[last]
+    return tokens
 
 
 def tokenize(sentence: str) -> list[Token]:
     """Split a sentence into tokens with offsets.
 
     Args:
-        sentence: One sentence. In a longer text, only the last period is treated as the end of a
-            sentence.
+        sentence: A single sentence. Only a period at the end is treated as the end of a sentence.
 
     Returns:
-        The tokens in order. They do not overlap, contain no whitespace, and contain all other
-        characters of the sentence.
+        The tokens, which together contain all characters of the sentence except whitespace.
     """
     tokens = words(sentence)
     starts = token_starts(sentence, tokens)
-    return [Token(token, k, k + len(token)) for k, token in zip(starts, tokens, strict=True)]
+    return [
+        Token(text, start, start + len(text)) for start, text in zip(starts, tokens, strict=True)
+    ]
 
 
 def token_starts(sentence: str, tokens: Sequence[str]) -> list[int]:
-    """Return the offset of each token that `words` returned."""
+    """Return the start of each token in a sentence, given the result of `words`."""
     starts = []
     position = 0
     for token in tokens:
-        # Only whitespace is between tokens, and tokens contain none.
+        # This cannot find a later occurrence, because there is only whitespace between tokens.
         start = sentence.index(token, position)
         starts.append(start)
         position = start + len(token)
     return starts
 
 
-# --- closed lists --------------------------------------------------------------------------------
+# --- word lists ----------------------------------------------------------------------------------
 
-# The first of two words that are written as one. Forms that are also other words ("wont", "cant",
-# "its", French "dont", German "im") are not split.
+# The first part of contractions. Contractions that are also other words ("wont", "cant", "its",
+# French "dont", German "im") are not split.
 _CONTRACTED = (
     "(?i:can(?=not~)|(?:gon|wan)(?=na~)|(?:got|out)(?=ta~)|(?:lem|gim)(?=me~)|"
     "(?:did|does|could|would|should|is|are|was|were|has|have|had|ai)(?=nt~)|"
     "(?:that|what|there)(?=s~)|(?:you|they)(?=re~)|(?:you|we|they)(?=ve~))"
 ).replace("~", r"(?![A-Za-z0-9'`])")
 
-# The prefixes and suffixes that the LDC treebank guidelines do not split off.
+# Prefixes and suffixes that are not split, according to the treebank guidelines of the LDC.
 _PREFIXES = (
     "anti|arch|bi|bio|co|counter|cross|cyber|de|e|eco|ex|extra|hyper|inter|intra|macro|mega|micro|"
     "mid|mini|mis|multi|neo|non|over|pan|para|post|pre|pro|proto|pseudo|psycho|quasi|re|semi|socio|"
@@ -109,16 +110,16 @@ _EXTENSIONS = "html?|php|asp|jsp|pdf|docx?|xlsx?|pptx?|txt|csv|zip|exe|jpe?g|gif
 
 # --- the rules -----------------------------------------------------------------------------------
 
-_A = f"[A-Za-z0-9{EXTEND}{JOINER}]"  # a character of a word
+_A = f"[A-Za-z0-9{EXTEND}{JOINER}]"  # a letter or digit
 _START = f"(?<!{_A})"
 _END = f"(?!{_A})"
 _CLITIC = f"(?:['`](?:s|m|d|re|ve|ll)|(?<={_A})['`](?:S|M|D|RE|VE|LL)){_END}"
 _NOT = f"(?:n['`]t|N['`]T){_END}"
 _UNIT = f"(?:{_UNITS}){_END}"
-_PATH_END = r"""(?:[^\s<>"'.,;:!?()\[\]{}]|\([^\s<>()]*\))"""  # a URL ends before punctuation
+_PATH_END = r"""(?:[^\s<>"'.,;:!?()\[\]{}]|\([^\s<>()]*\))"""  # the end of a URL is not punctuation
 _NAME = f"(?i:{_DOMAINS}|{_EXTENSIONS}){_END}"
 
-_ADDRESSES = [  # tried only where a run of their characters begins, which keeps time linear
+_ADDRESSES = [  # lookbehinds ensure that matches do not start within a word, so the time is linear
     rf"""(?i:(?:https?|ftp)://|mailto:|www\.)[^\s<>"]*{_PATH_END}""",
     rf"(?<![\w.+%-]){_A}[\w.+%-]*@{_A}[\w.-]*{_A}",
     rf"""(?<![\w#~%.-])(?:[\w#~%-]++\.)+{_NAME}(?:/[^\s<>"]*{_PATH_END})?|{_START}\.{_NAME}""",
@@ -135,7 +136,7 @@ _NUMBERS = [
     rf"[xX]?\d-\d{{4}}{_END}|\d{{5}}-\d{{4}}{_END}",  # extension; postal code
     rf"\+?\d++(?:-\d++){{2,}}{_END}|\d++(?:/\d++){{2,}}{_END}|\d++(?:\.\d++){{2,}}{_END}",
     rf"(?:0?[1-9]|1[0-2])/\d\d{_END}|1[0-2]/\d{_END}",  # 9/11 is a date, 3/4 is not
-    rf"(?<=\$)[\d.,]*\d(?=[MBTbt]{_END}|{_UNIT})",  # $3M; but 3M is a name
+    rf"(?<=\$)[\d.,]*\d(?=[MBTbt]{_END}|{_UNIT})",  # $3M is split, but 3M is a company
     rf"{_START}(?:\d[\d.,:]*)?\d(?={_UNIT})",
     rf"{_START}(?:\+|(?<!\.)\.)\d+{_END}",
     rf"{_START}(?:US?|HK|NZ|[ACRS])\$",
@@ -143,7 +144,7 @@ _NUMBERS = [
 _PERIODS = [
     rf"{_START}(?:[A-Za-z]\.){{2,}}(?!{_A}|\.\.)|Ph\.D\.?{_END}",
     rf"{_START}[A-Z]\.(?!{_A}|\.)",
-    # "No.5" and "St.George" lack a space; "Co.right" is something else.
+    # "No.5" and "St.George" are split, although the space is missing. "Co.right" is not.
     rf"{_START}(?:{TITLES}|{NUMBERED}|{ENDINGS})\.(?![a-z]|\.\.)",
 ]
 _CLITICS = [
@@ -160,37 +161,42 @@ _WORDS = [
     rf"{_START}[A-Za-z]/(?:[A-Za-z]|out){_END}|{_START}[wW]/(?=[a-z])",
     rf"\d+(?:[.,:]\d+)+{_A}*",
     rf"{_A}*\d['`]s{_END}",
-    # A period between words joins them, but not where a space is missing ("over.Then").
+    # Words with periods are not split ("Node.js"), unless a space is missing ("over.Then").
     rf"{_A}+(?:(?:(?!(?<=[a-z][a-z])\.[A-Z][a-z])\.|&|_+|(?!{_CLITIC}|(?<=\d)'\d)['`]){_A}+)*",
 ]
 _PUNCTUATION = [
     rf"[.?!{ELLIPSIS}]{{2,}}|[-=]+>|<[-=]+|<<+|>>+|-{{2,}}|''|``|,,+|\*+|_+|=+|~+|\++|#+|\$+",
     # Emoji connected by joiners are displayed as one character.
     f"{SYMBOL}[{EXTEND}{JOINER}]*(?:(?<={JOINER}){SYMBOL}[{EXTEND}{JOINER}]*)*",
-    f"(?s:.)[{EXTEND}{JOINER}]*",  # an ideograph, or a mark of punctuation
+    f"(?s:.)[{EXTEND}{JOINER}]*",  # an ideograph or a punctuation mark
 ]
 _RULES = _ADDRESSES + _EMOTICONS + _NUMBERS + _PERIODS + _CLITICS + _WORDS + _PUNCTUATION
 _TOKEN = re.compile("|".join(_RULES))
 _PLAIN_TOKEN = re.compile("|".join([f"{_A}+", *_PUNCTUATION]))
 _CONTRACTED_WORD = re.compile(_CONTRACTED)
-_DRAWING = re.compile(r"[-=*~_+<>|{}#^]{3,}")  # rules and ornaments: ----->  *~*~*  ^_^
+_DRAWING = re.compile(r"[-=*~_+<>|{}#^]{3,}")  # lines and decorations: ----->  *~*~*  ^_^
 
-_LONGEST_CHUNK = 1000  # for longer chunks, rules with lookahead would take quadratic time
+_MAX_CHUNK_LENGTH = 1000  # rules with lookahead would take quadratic time for longer chunks
 _MAX_CACHED_LENGTH = 40
 _MAX_CACHED_CHUNKS = 1 << 18
 
 
-def _split_chunk(chunk: str, final: bool) -> tuple[str, ...]:
-    """Split a chunk without whitespace; `final`: it is the last one of the sentence."""
+def _split_chunk(chunk: str, is_final: bool) -> tuple[str, ...]:
+    """Split a chunk into tokens.
+
+    Args:
+        chunk: A text without whitespace.
+        is_final: Whether it is the last chunk of the sentence.
+    """
     if chunk.isascii() and chunk.isalpha():
         first = _CONTRACTED_WORD.match(chunk)
         return (chunk[: first.end()], chunk[first.end() :]) if first else (chunk,)
     classes = ascii_classes(chunk)
     if _DRAWING.fullmatch(classes):
         return (chunk,)
-    rules = _TOKEN if len(chunk) <= _LONGEST_CHUNK else _PLAIN_TOKEN
+    rules = _TOKEN if len(chunk) <= _MAX_CHUNK_LENGTH else _PLAIN_TOKEN
     spans = [match.span() for match in rules.finditer(classes)]
-    if final:
+    if is_final:
         spans = _split_final_period(classes, spans)
     return tuple([chunk[start:end] for start, end in spans])
 
@@ -207,23 +213,23 @@ def _split_final_period(classes: str, spans: list[tuple[int, int]]) -> list[tupl
 
 
 class _ChunkCache(dict[str, tuple[str, ...]]):
-    """A cache of the tokens of chunks, because most chunks of a text are repeated.
+    """Caches the tokens of chunks, because most chunks of a text occur many times.
 
-    A full cache is cleared, which is cheaper than tracking the order of use.
+    A full cache is cleared, because an LRU cache would be slower.
     """
 
-    def __init__(self, final: bool) -> None:
+    def __init__(self, is_final: bool) -> None:
         super().__init__()
-        self._final = final
+        self._is_final = is_final
 
     def __missing__(self, chunk: str) -> tuple[str, ...]:
-        pieces = _split_chunk(chunk, self._final)
+        tokens = _split_chunk(chunk, self._is_final)
         if len(chunk) <= _MAX_CACHED_LENGTH:
             if len(self) >= _MAX_CACHED_CHUNKS:
                 self.clear()
-            self[chunk] = pieces
-        return pieces
+            self[chunk] = tokens
+        return tokens
 
 
-_INNER = _ChunkCache(final=False)
-_FINAL = _ChunkCache(final=True)
+_CACHE = _ChunkCache(is_final=False)
+_FINAL_CACHE = _ChunkCache(is_final=True)

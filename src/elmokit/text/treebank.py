@@ -1,4 +1,4 @@
-"""Escapes of the Penn Treebank, and the characters of raw text, which models are trained on."""
+"""Replace the escape sequences of the Penn Treebank by the characters that they represent."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ _UNESCAPED = {"``": '"', "''": '"', **_BRACKETS}
 
 
 def unescape(token: str) -> str:
-    """Replace escaped brackets, quotes, slashes and stars by plain text."""
+    """Replace escaped brackets, quotes, slashes and asterisks, for example "-LRB-" by "("."""
     return _UNESCAPED.get(token) or token.replace("\\/", "/").replace("\\*", "*")

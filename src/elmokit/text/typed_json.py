@@ -1,4 +1,4 @@
-"""Read JSON data as pydantic models, with errors that name the file, the line and the key."""
+"""Parse JSON as pydantic models, with error messages that contain the file, line and key."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from elmokit.errors import DataError
 M = TypeVar("M", bound=BaseModel)
 
 
-def parse_json(kind: type[M], text: str | bytes, where: str, expected: str = "") -> M:
+def parse_json(model: type[M], text: str | bytes, source: str, expected: str = "") -> M:
     """Parse a JSON value.
 
     Args:
-        kind: The model to validate against.
+        model: The pydantic model of the value.
         text: The JSON text.
-        where: The file, or file and line, for errors.
-        expected: A sentence that describes the expected format.
+        source: The file and line, for error messages.
+        expected: A sentence that describes the expected format, for error messages.
 
     Raises:
-        DataError: The text is not valid JSON, or not such a value.
+        DataError: The text is not valid JSON, or does not match the model.
     """
     try:
-        return kind.model_validate_json(text)
+        return model.model_validate_json(text)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         keys = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in problem["loc"])
         path = "".join(keys).removeprefix(".")
         message = problem["msg"].removeprefix("Value error, ")
         location = f"{path}: " if path else ""
-        raise DataError(f"{where}: {location}{message}. {expected}".rstrip()) from None
+        raise DataError(f"{source}: {location}{message}. {expected}".rstrip()) from None

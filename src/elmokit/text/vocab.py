@@ -1,4 +1,4 @@
-"""The words of a language model head, one per line in order of their index."""
+"""Read and write vocabulary files, which contain one word per line."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ END = "</S>"
 UNKNOWN = "<UNK>"
 SPECIALS = (BEGIN, END, UNKNOWN)
 
-# A line of Google's vocabulary files that is not a word; bilm-tf skips it, so indices depend on it.
-_NOT_A_WORD = "!!!MAXTERMID"
-_MARK = "\ufeff"  # byte order mark
+# Google's vocabulary files contain this line. bilm-tf skips it, which affects the indices of words.
+_SKIPPED_LINE = "!!!MAXTERMID"
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 class Vocabulary:
-    """A list of words; the index of a word is its position, counted from 0.
+    """A list of words. The index of a word is its position in the list, counted from 0.
 
     Args:
-        words: The words. A word may contain any character except a newline.
+        words: The words, which can contain any character except a newline.
 
     Raises:
         DataError: A word is empty, contains a newline, or is repeated.
@@ -34,20 +34,20 @@ class Vocabulary:
         self.words = tuple(words)
         self._index = {word: index for index, word in enumerate(self.words)}
         problem = _find_problem(self.words, "word")
-        if _NOT_A_WORD in self._index:
+        if _SKIPPED_LINE in self._index:
             problem = (
-                f"it contains '{_NOT_A_WORD}', which readers of vocabulary files skip. Remove it."
+                f"it contains '{_SKIPPED_LINE}', which readers of vocabulary files skip. Remove it."
             )
         if problem:
             raise DataError(f"Invalid vocabulary: {problem}")
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Vocabulary:
-        """Read a vocabulary of elmokit or bilm-tf: UTF-8, one word per line.
+        """Read a vocabulary file of elmokit or bilm-tf: UTF-8, with one word per line.
 
         Raises:
-            DataError: The file cannot be read, is not UTF-8, or has an empty or repeated line; the
-                message contains the line number.
+            DataError: The file cannot be read, is not valid UTF-8, or has an empty or duplicate
+                line.
         """
         try:
             raw = read_bounded(Path(path), DataError)
@@ -63,33 +63,33 @@ class Vocabulary:
                 f"The vocabulary {os.fspath(path)}, line {number}, is not valid UTF-8 "
                 f"(byte 0x{raw[error.start]:02x}). Convert it with: iconv -f latin1 -t utf-8"
             ) from None
-        *lines, last = text.removeprefix(_MARK).split("\n")
-        # A file from Windows has "\r" on every line; on some lines only, it is part of the word.
+        *lines, last = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
+        # Windows files have "\r" on all lines. If only some lines have it, it is part of the words.
         if lines and all(line.endswith("\r") for line in lines):
             lines = [line[:-1] for line in lines]
-        if last:  # a last line without a newline
+        if last:  # the last line does not end with a newline
             lines.append(last)
         problem = _find_problem(lines, "line") if lines else "it is empty."
         if problem:
             raise DataError(f"Invalid vocabulary {os.fspath(path)}: {problem}")
-        return cls(line for line in lines if line != _NOT_A_WORD)
+        return cls(line for line in lines if line != _SKIPPED_LINE)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the words atomically, one per line.
 
         Raises:
-            DataError: Reading the file would give different words.
+            DataError: A word cannot be encoded in UTF-8.
             OutputError: The file cannot be written.
         """
         target = Path(path)
-        # Reading removes one byte order mark at the start, which must not be part of a word.
-        mark = _MARK if self.words and self.words[0].startswith(_MARK) else ""
+        # If the first word begins with a byte order mark, add one that is removed when reading.
+        mark = _BYTE_ORDER_MARK if self.words and self.words[0].startswith(_BYTE_ORDER_MARK) else ""
         try:
             raw = (mark + "".join(f"{word}\n" for word in self.words)).encode("utf-8")
         except UnicodeEncodeError as error:
             raise DataError(
                 f"Invalid vocabulary: a word contains the lone surrogate "
-                f"{error.object[error.start]!a}, which UTF-8 cannot represent. Remove that word."
+                f"{error.object[error.start]!a}, which cannot be encoded in UTF-8. Remove the word."
             ) from None
         with replace_file(target) as temporary:
             temporary.write_bytes(raw)
@@ -110,16 +110,16 @@ class Vocabulary:
         return position
 
     def require_specials(self) -> None:
-        """Check that <S>, </S> and <UNK> exist, which training and scoring need.
+        """Check that the vocabulary contains <S>, </S> and <UNK>, as required by the head.
 
         Raises:
-            DataError: One of them is missing.
+            DataError: A special symbol is missing.
         """
         missing = [word for word in SPECIALS if word not in self._index]
         if missing:
             raise DataError(
                 f"The vocabulary of {len(self):,} words does not contain {', '.join(missing)}. "
-                f"Add a line for each; in bilm-tf {' '.join(SPECIALS)} are the first lines."
+                f"Add a line for each. bilm-tf expects {' '.join(SPECIALS)} as the first lines."
             )
 
     def __len__(self) -> int:
@@ -139,10 +139,10 @@ class Vocabulary:
 
 
 def _find_problem(words: Sequence[str], unit: str) -> str | None:
-    """Describe the first invalid word, by its number counted from 1."""
-    # The usual case, ten times as fast as the loop below.
-    known = set(words)
-    if len(known) == len(words) and "" not in known and "\n" not in "".join(words):
+    """Describe the first invalid word, with its number counted from 1."""
+    # This check of valid vocabularies is ten times as fast as the loop below.
+    distinct = set(words)
+    if len(distinct) == len(words) and "" not in distinct and "\n" not in "".join(words):
         return None
     positions: dict[str, int] = {}
     for number, word in enumerate(words, start=1):
@@ -151,6 +151,6 @@ def _find_problem(words: Sequence[str], unit: str) -> str | None:
         if "\n" in word:
             return f"{unit} {number} contains a newline: {word!a}."
         first = positions.setdefault(word, number)
-        if first != number and word != _NOT_A_WORD:
-            return f"{unit} {number} repeats '{word}' of {unit} {first}. Remove one of them."
+        if first != number and word != _SKIPPED_LINE:
+            return f"{unit} {number} and {unit} {first} are both '{word}'. Remove one of them."
     return None

@@ -1,1 +1,1 @@
-"""Training a biLM: batches, one step (plain and fast), the optimizer, the loop, checkpoints."""
+"""Train, finetune and evaluate biLMs."""

@@ -1,4 +1,4 @@
-"""`python -m elmokit.train` is `elmo train`; with `torchrun -m elmokit.train` in many processes."""
+"""Run `elmo train`. torchrun uses this module to start several processes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import os
 import runpy
 import sys
 
-# Options for output that only rank 0 writes.
-_ONCE = ("--json",)
-
 
 def arguments(options: list[str], rank: int) -> list[str]:
-    """Return the arguments of `elmo` on a rank, given those of this module."""
+    """Return the arguments of `elmo` for a rank. Only rank 0 writes to standard output."""
     if rank > 0:
-        options = ["--quiet", *(option for option in options if option not in _ONCE)]
+        options = ["--quiet", *(option for option in options if option != "--json")]
     return ["train", *options]
 
 
 if __name__ == "__main__":
-    # This package must not import the command line, so that it is run as a module.
+    # Use runpy, because this package must not import elmokit.cli.
     sys.argv[1:] = arguments(sys.argv[1:], int(os.environ.get("RANK", "0")))
     runpy.run_module("elmokit", run_name="__main__", alter_sys=True)

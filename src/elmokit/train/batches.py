@@ -1,4 +1,4 @@
-"""Build the inputs of a training step from positions of a stream; each distinct word once."""
+"""Convert batches of text to the inputs of a training step, which encodes each type only once."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ class Batch:
     """The inputs of one step.
 
     Attributes:
-        types: The distinct input types, sorted by the columns they need, shape (U,).
-        groups: (columns, number of types that need them), in that order.
-        index: The position in `types` of each input, shape (2, T, B).
-        targets: Words to predict, unknown ones as `<UNK>`, shape (2, T, B).
-        words: The distinct words among `targets`, shape (W,).
-        starts: Where a row starts from the zero state, shape (2, T, B).
+        types: The distinct input types, sorted by the number of character columns that they need,
+            shape (U,).
+        groups: The number of types for each number of columns, as pairs (columns, count), in the
+            order of `types`.
+        index: The index in `types` of each input token, shape (2, T, B).
+        targets: The words to predict, with `<UNK>` for unknown words, shape (2, T, B).
+        words: The distinct words in `targets`, shape (W,).
+        starts: Whether the state of a row is reset to zero before a token, shape (2, T, B).
     """
 
     types: NDArray[np.int64]
@@ -38,17 +40,20 @@ class Batch:
 
 
 def needed_columns(chars: NDArray[np.uint16], max_width: int) -> NDArray[np.uint8]:
-    """Return how many character columns each type needs for an exact x.
+    """Return how many character columns each type needs to compute x_k exactly.
 
-    Words that need more than half of all columns are rare and get all of them.
+    The numbers are rounded up, so that a batch has few groups. Long words, which are rare, get all
+    columns.
     """
-    total = chars.shape[1]
+    n_columns = chars.shape[1]
     columns = np.empty(len(chars), dtype=np.uint8)
     for start in range(0, len(chars), 1 << 16):
-        part = chars[start : start + (1 << 16)]
-        needed = spelled_length(part.astype(np.int64)) + max_width
-        stepped = -(-needed // _COLUMN_STEP) * _COLUMN_STEP
-        columns[start : start + len(part)] = np.where(2 * stepped > total + 16, total, stepped)
+        chunk = chars[start : start + (1 << 16)]
+        needed = spelled_length(chunk.astype(np.int64)) + max_width
+        rounded = -(-needed // _COLUMN_STEP) * _COLUMN_STEP
+        columns[start : start + len(chunk)] = np.where(
+            2 * rounded > n_columns + 16, n_columns, rounded
+        )
     return columns
 
 
@@ -56,22 +61,22 @@ def make_batch(stream: StreamBatch, columns: NDArray[np.uint8], n_words: int) ->
     """Build the inputs of one step.
 
     Args:
-        stream: The next positions of the rows.
-        columns: Character columns that each type needs.
-        n_words: V: as targets, types >= V are `<UNK>`.
+        stream: The next tokens of all rows.
+        columns: Number of character columns that each type needs.
+        n_words: Size V of the vocabulary. Targets that are not less than V become `<UNK>`.
     """
     types, inverse = np.unique(stream.inputs, return_inverse=True)
     needed = columns[types]
     order = np.argsort(needed, kind="stable")
-    place = np.empty(len(types), dtype=np.int64)
-    place[order] = np.arange(len(types))
+    ranks = np.empty(len(types), dtype=np.int64)
+    ranks[order] = np.arange(len(types))
     widths, counts = np.unique(needed, return_counts=True)
     targets = stream.targets.astype(np.int64)
     targets[targets >= n_words] = UNKNOWN_ID
     return Batch(
         types=types[order].astype(np.int64),
         groups=list(zip(widths.tolist(), counts.tolist(), strict=True)),
-        index=place[inverse.reshape(stream.inputs.shape)],
+        index=ranks[inverse.reshape(stream.inputs.shape)],
         targets=targets,
         words=np.unique(targets),
         starts=stream.starts,
@@ -81,9 +86,10 @@ def make_batch(stream: StreamBatch, columns: NDArray[np.uint8], n_words: int) ->
 def read_batches(
     streams: Streams, columns: NDArray[np.uint8], n_words: int
 ) -> Iterator[tuple[Batch, dict[str, Any]]]:
-    """Yield batches without end, each with the position of the streams after it.
+    """Yield an infinite sequence of batches, each with the position of the streams after it.
 
-    A checkpoint with the position of the last batch *used* loses nothing of what was built ahead.
+    Batches are prefetched, so a checkpoint must store the position after the last batch that was
+    used, and not the current position of the streams.
     """
     for stream in streams:
         yield make_batch(stream, columns, n_words), streams.position()

@@ -1,4 +1,4 @@
-"""Measure training speed: complete steps, on synthetic text or on a prepared corpus."""
+"""Measure the training speed with complete steps on synthetic text or a prepared corpus."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SYNTHETIC_TOKENS = 40_000_000
 
 
 class Text:
-    """The training text: a corpus, or synthetic text."""
+    """The text of the benchmark: a prepared corpus, or synthetic text."""
 
     def __init__(self, corpus: Corpus | None, n_words: int) -> None:
         if corpus is not None:
@@ -54,11 +54,12 @@ class Text:
 def measure(
     config: RunConfig, text: Text, device: torch.device, *, rounds: int = 40
 ) -> dict[str, Any]:
-    """Time complete training steps: encoder, LSTMs, sampled softmax, clipping, optimizer.
+    """Measure the time of complete training steps, including clipping and the optimizer.
 
     Returns:
-        tokens_per_second (a token that both directions read counts once), the median of a step in
-        milliseconds, distinct words per step, peak device memory, and the settings.
+        The throughput in tokens per second (a token is counted once, although both directions read
+        it), the median time of a step in milliseconds, the mean number of distinct words per step,
+        the peak GPU memory, and the settings.
     """
     batches = text.batches(config, 8)
     on_gpu = device.type == "cuda"
@@ -67,19 +68,20 @@ def measure(
         torch.cuda.reset_peak_memory_stats()
     step = make_step(config, text.chars, text.n_words, device)
     if on_gpu:
-        widest = {
+        capacity = {
             c: max(dict(b.groups).get(c, 0) for b in batches) for b in batches for c, _ in b.groups
         }
-        widest[0] = max(len(b.words) for b in batches)
-        step.set_capacity({c: -(-n // 128) * 128 for c, n in widest.items()})
+        capacity[0] = max(len(b.words) for b in batches)
+        step.set_capacity({c: -(-n // 128) * 128 for c, n in capacity.items()})
     times = []
-    for number in range(-1, max(1, rounds // 4)):  # the first four are the warm-up
-        before = time.perf_counter()
-        for i in range(4):  # in fours, because training does not wait for each step
+    # Time groups of four steps, because training does not wait for each step either.
+    for number in range(-1, max(1, rounds // 4)):  # number -1 is the warm-up
+        start = time.perf_counter()
+        for i in range(4):
             step(batches[(4 * number + i) % len(batches)], 4 * number + i + 4, 1e-3)
         if on_gpu:
             torch.cuda.synchronize()
-        times.append((time.perf_counter() - before) / 4)
+        times.append((time.perf_counter() - start) / 4)
     seconds = float(np.median(times[1:]))
     return {
         "rows": config.step.rows,

@@ -1,4 +1,4 @@
-"""Buffers of the fast step, which the host fills while the device computes the previous step."""
+"""Buffers of `FastStep`, which the CPU fills while the GPU computes the previous step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.train.step import StepConfig, sample_of_step
+from elmokit.train.step import StepConfig, draw_negatives
 
 _ALIGNMENT = 16
 _N_BLOCKS = 2
@@ -20,17 +20,18 @@ Field = tuple[tuple[int, ...], torch.dtype]
 
 
 class Staging:
-    """Named arrays that are filled on the host and copied to the device as one block of memory.
+    """Named arrays that are filled on the CPU and copied to the GPU as a single block of memory.
 
-    Copies from pageable memory block the host, copies from pinned memory do not. The host therefore
-    writes into one of two pinned blocks while the other may still be copied.
+    The block is in pinned memory, because copying pageable memory would block the CPU. There are
+    two blocks, so that one can be filled while the other one is being copied.
 
     Args:
         fields: Shape and dtype of each array.
-        device: The device.
+        device: The device to copy to.
 
     Attributes:
-        on_device: The arrays on the device, by name, at fixed addresses for CUDA graphs.
+        on_device: The arrays on the device by name. Their addresses are fixed, as required by CUDA
+            graphs.
     """
 
     def __init__(self, fields: Mapping[str, Field], device: torch.device) -> None:
@@ -47,7 +48,7 @@ class Staging:
         self.on_device: dict[str, Tensor] = self._views(self._on_device)
 
     def next(self) -> dict[str, NDArray[Any]]:
-        """Return arrays to write to; they must be overwritten completely."""
+        """Return arrays to fill. Their previous contents are undefined."""
         self._current = (self._current + 1) % _N_BLOCKS
         if self._copied[self._current] is not None:
             self._copied[self._current].synchronize()
@@ -55,7 +56,7 @@ class Staging:
         return {name: view.numpy() for name, view in views.items()}
 
     def send(self) -> None:
-        """Copy the arrays that `next` returned to the device, on the current stream."""
+        """Start to copy the arrays that `next` returned to the device, on the current stream."""
         self._on_device.copy_(self._on_host[self._current], non_blocking=True)
         if self._pinned:
             self._copied[self._current] = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -76,49 +77,49 @@ def _aligned_bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
 
 
 class Negatives:
-    """The sampled words of both directions.
+    """The negative samples of both directions.
 
-    Samples depend only on (seed, step, direction), so those of the next step can be drawn on a
-    separate stream while a step runs. If steps are not consecutive, they are drawn when needed.
+    Samples depend only on the seed, the step number and the direction. During each step, the
+    samples of the next step are therefore drawn on a separate CUDA stream.
 
     Attributes:
         words: The samples of the last step passed to `load`, shape (2, K).
-        time: Shape (2,), see `Sample`.
+        time: `Sample.time` of both directions, shape (2,).
     """
 
     def __init__(self, config: StepConfig, n_words: int, device: torch.device) -> None:
         self._config, self._n_words, self._device = config, n_words, device
-        n_drawn = min(config.negatives or n_words, n_words)
-        self.words = torch.zeros(2, n_drawn, dtype=torch.int64, device=device)
+        n_samples = min(config.negatives or n_words, n_words)
+        self.words = torch.zeros(2, n_samples, dtype=torch.int64, device=device)
         self.time = torch.zeros(2, device=device)
         self._next = (torch.zeros_like(self.words), torch.zeros_like(self.time))
-        self._next_number: int | None = None  # the step of `_next`
+        self._next_number: int | None = None  # the step number of `_next`
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def load(self, number: int) -> None:
-        """Load the words of step `number` into the buffers, and start drawing those of the next."""
+        """Load the samples of step `number`, and start to draw those of the next step."""
         if self._stream is None:
             self._draw(number, self.words, self.time)
             return
-        now = torch.cuda.current_stream(self._device)
+        current_stream = torch.cuda.current_stream(self._device)
         if self._next_number != number:
-            self._draw_next(number, now)
-        now.wait_stream(self._stream)
+            self._draw_next(number, current_stream)
+        current_stream.wait_stream(self._stream)
         self.words.copy_(self._next[0])
         self.time.copy_(self._next[1])
-        self._draw_next(number + 1, now)
+        self._draw_next(number + 1, current_stream)
 
-    def _draw_next(self, number: int, after: torch.cuda.Stream) -> None:
+    def _draw_next(self, number: int, current_stream: torch.cuda.Stream) -> None:
         assert self._stream is not None
-        self._stream.wait_stream(after)  # until the previous samples were copied
+        self._stream.wait_stream(current_stream)  # until the previous samples have been copied
         with torch.cuda.stream(self._stream):
             self._draw(number, *self._next)
         self._next_number = number
 
     def _draw(self, number: int, words: Tensor, time: Tensor) -> None:
         for direction in (0, 1):
-            sample = sample_of_step(self._config, self._n_words, number, direction, self._device)
+            sample = draw_negatives(self._config, self._n_words, number, direction, self._device)
             words[direction].copy_(sample.words)
             time[direction].copy_(sample.time)

@@ -1,17 +1,20 @@
-"""Checkpoints: everything that a run needs to resume bit-identically, without pickles.
+"""Save and load checkpoints of a training run.
+
+A checkpoint contains everything that is needed to resume the run with bit-identical results:
 
     run/checkpoints/step-00000500/
-      weights.safetensors      the biLM (`bilm.`) and the head (`head.`)
-      optimizer.safetensors    the moments of the optimizer, by the names of the parameters
-      state.safetensors        the LSTM states of the rows, and torch's random state
-      random.safetensors       the random states of all ranks, if several processes trained
-      trainer.json             step, tokens, data position, best score, config, fingerprints of
-                               the corpus and of the files above
+      weights.safetensors      the weights of the biLM (`bilm.`) and the head (`head.`)
+      optimizer.safetensors    the optimizer moments of each parameter
+      state.safetensors        the LSTM states of all rows, and the random state of rank 0
+      random.safetensors       the random states of all ranks, if there are several
+      trainer.json             the progress, the settings, and the fingerprints of the corpus and of
+                               the files above
 
-Rank 0 writes for all ranks, with the states of all rows, so that any number of ranks can resume.
+Only rank 0 writes checkpoints. They contain the LSTM states of the rows of all ranks, so that a run
+can be resumed with a different number of ranks.
 
-Checkpoints are written atomically, and older ones are removed only afterwards, so that a complete
-one always exists.
+Each checkpoint is written atomically before older ones are removed, so that there is always a
+complete one.
 """
 
 from __future__ import annotations
@@ -53,14 +56,14 @@ class Progress:
     """The progress of a run.
 
     Attributes:
-        step: Number of finished steps.
+        step: Number of completed steps.
         position: Position in the data, see `Streams.position`.
-        best: Best held-out perplexity so far.
-        best_step: The step of the best perplexity.
-        evaluations_since_best: For early stopping.
+        best: The best held-out perplexity so far.
+        best_step: The step with the best perplexity.
+        evaluations_since_best: Number of evaluations after `best_step`, for early stopping.
         evaluated: The step of the last evaluation.
         perplexity: The result of the last evaluation.
-        capacity: Buffer sizes of the fast step, which affect the bits of results.
+        capacity: The buffer sizes of `FastStep`. They are restored because they affect rounding.
     """
 
     step: int
@@ -82,23 +85,21 @@ def save(
     keep: int,
     group: Group = SINGLE_PROCESS,
 ) -> Path:
-    """Write a checkpoint, then remove all but the newest `keep` and the best."""
+    """Write a checkpoint, and remove all others except the newest `keep` and the best."""
     path = run / FOLDER / f"step-{progress.step:08d}"
-    rows = {name: group.gather(t, dim=2) for name, t in step.state._asdict().items()}
-    randoms = group.gather(torch.get_rng_state().unsqueeze(0), dim=0)
+    state = {name: group.gather(t, dim=2) for name, t in step.state._asdict().items()}
+    random_states = group.gather(torch.get_rng_state().unsqueeze(0), dim=0)
     if not group.is_first:
         return path
-    tensors = {f"bilm.{name}": p for name, p in step.bilm.state_dict().items()}
-    tensors |= {f"head.{name}": p for name, p in step.head.state_dict().items()}
     with replace_directory(path) as folder:
-        write_tensors(_plain(tensors), folder / WEIGHTS)
+        write_tensors(_to_cpu(_weights(step)), folder / WEIGHTS)
         count = {"count": step.optimizer.count.reshape(1)}
-        write_tensors(_plain(step.moments() | count), folder / OPTIMIZER)
-        write_tensors(_plain({**rows, "random": randoms[0]}), folder / STATE)
-        if group.world > 1:
-            write_tensors(_plain({"random": randoms}), folder / RANDOM)
+        write_tensors(_to_cpu(step.moments() | count), folder / OPTIMIZER)
+        write_tensors(_to_cpu({**state, "random": random_states[0]}), folder / STATE)
+        if group.world_size > 1:
+            write_tensors(_to_cpu({"random": random_states}), folder / RANDOM)
         values = {**asdict(progress), "config": config, "files": _fingerprints(folder)}
-        write_json(folder / TRAINER, {**values, "check": _check(values)}, indent=None)
+        write_json(folder / TRAINER, {**values, "check": _checksum(values)}, indent=None)
     _remove_old(run, progress, keep)
     return path
 
@@ -109,10 +110,10 @@ def newest(run: Path) -> Path | None:
 
 
 def newest_intact(run: Path, log: LogFn = no_log) -> tuple[Path, Progress, dict[str, Any]]:
-    """Return the newest checkpoint that is not damaged, its progress and its config.
+    """Return the newest undamaged checkpoint of a run, its progress and its config.
 
     Raises:
-        WeightsError: All checkpoints are damaged; the error is that of the newest.
+        WeightsError: All checkpoints are damaged. The message is about the newest one.
     """
     errors = []
     for path in _newest_first(run):
@@ -124,45 +125,45 @@ def newest_intact(run: Path, log: LogFn = no_log) -> tuple[Path, Progress, dict[
     raise errors[0]
 
 
-def load(path: Path, step: TrainStep, done: int, group: Group = SINGLE_PROCESS) -> None:
-    """Load a checkpoint, saved after `done` steps, into a step."""
-    parameters = {f"bilm.{n}": p for n, p in step.bilm.state_dict().items()}
-    parameters |= {f"head.{n}": p for n, p in step.head.state_dict().items()}
-    _fill(path / WEIGHTS, parameters)
+def load(path: Path, step: TrainStep, n_steps: int, group: Group = SINGLE_PROCESS) -> None:
+    """Load a checkpoint that was saved after `n_steps` steps into `step`."""
+    _read_into(_weights(step), path / WEIGHTS)
     count = step.optimizer.count.reshape(1)
-    _fill(path / OPTIMIZER, step.moments() | {"count": count})
+    _read_into(step.moments() | {"count": count}, path / OPTIMIZER)
     step.optimizer.count.copy_(count[0])
-    state = {name: _of_all_rows(t, group) for name, t in step.state._asdict().items()}
-    random = torch.empty_like(torch.get_rng_state())
-    _fill(path / STATE, {**state, "random": random})
-    step.state = LstmState(*(group.part(t, dim=2).contiguous() for t in state.values()))
-    _set_random(path, group, random, done)
+    state = {name: _empty_for_all_rows(t, group) for name, t in step.state._asdict().items()}
+    random_state = torch.empty_like(torch.get_rng_state())
+    _read_into({**state, "random": random_state}, path / STATE)
+    step.state = LstmState(*(group.local_slice(t, dim=2).contiguous() for t in state.values()))
+    _restore_random_state(path, group, random_state, n_steps)
 
 
 def load_accumulators(step: TrainStep, start: ModelParts | None) -> None:
-    """Copy the accumulators of a model, if it has any, into a step that uses Adagrad.
+    """Initialize Adagrad with the accumulators of the initial model, if it has any.
 
-    Adagrad divides each gradient by the root of the sum of all its previous squares. Without that
-    sum, a trained model would start again with large steps.
+    Adagrad divides each gradient by the square root of the sum of all previous squared gradients.
+    Without this sum, the first updates of a trained model would be too large.
 
     Args:
-        step: A new step; parameters without an accumulator keep the initial value, 1.
-        start: The model that the training starts from.
+        step: A new training step. Parameters without an accumulator keep the initial value, 1.
+        start: The initial model.
 
     Raises:
         WeightsError: The accumulators do not match the parameters.
     """
     if start is None or not start.accumulators or step.optimizer.config.kind != "adagrad":
         return
-    own = step.moments()  # views of the optimizer's tensors
+    moments = step.moments()  # views of the optimizer's tensors
     with torch.no_grad():
-        for name, tensor in start.accumulators.items():
-            mine = own.get(f"square.{name}")
-            if mine is None or mine.shape != tensor.shape:
+        for name, accumulator in start.accumulators.items():
+            square = moments.get(f"square.{name}")
+            if square is None or square.shape != accumulator.shape:
                 raise WeightsError(
-                    f"The accumulator '{name}' {list(tensor.shape)} does not match the model."
+                    f"The accumulator '{name}' with shape {list(accumulator.shape)} does not match "
+                    "any parameter of the model. Check that the weights and the configuration "
+                    "belong to the same model."
                 )
-            mine.copy_(tensor)
+            square.copy_(accumulator)
 
 
 def _newest_first(run: Path) -> list[Path]:
@@ -171,11 +172,11 @@ def _newest_first(run: Path) -> list[Path]:
 
 
 def _open(path: Path) -> tuple[Progress, dict[str, Any]]:
-    """Read progress and config, and verify all files of the checkpoint."""
+    """Return the progress and config of a checkpoint after verifying all its files."""
     check_regular_files(path, WeightsError)
     hint = f"Remove {path} and resume from an older checkpoint, or start a new run."
     values = read_json(path / TRAINER, error=WeightsError, hint=hint)
-    damaged = [] if values.pop("check", None) == _check(values) else [TRAINER]
+    damaged = [] if values.pop("check", None) == _checksum(values) else [TRAINER]
     files = values.pop("files", {})
     for file in path.glob("*.safetensors"):
         open_tensors(file, error=WeightsError, hint=hint)  # before reading it: checks its size
@@ -195,29 +196,40 @@ def _fingerprints(folder: Path) -> dict[str, str]:
     return {path.name: fingerprint_file(path) for path in files}
 
 
-def _check(values: Mapping[str, Any]) -> str:
+def _checksum(values: Mapping[str, Any]) -> str:
     return fingerprint_texts([json.dumps(values, sort_keys=True)])
 
 
-def _of_all_rows(part: Tensor, group: Group) -> Tensor:
-    return part.new_empty(*part.shape[:2], group.world * part.shape[2], part.shape[3])
+def _weights(step: TrainStep) -> dict[str, Tensor]:
+    """Return all weights of a step by name."""
+    modules = {"bilm": step.bilm, "head": step.head}
+    return {f"{m}.{name}": t for m in modules for name, t in modules[m].state_dict().items()}
 
 
-def _set_random(path: Path, group: Group, random: Tensor, done: int) -> None:
-    """Restore the random state of this rank; a new rank gets a new one."""
+def _empty_for_all_rows(state: Tensor, group: Group) -> Tensor:
+    """Return a tensor for the LSTM states of all ranks, given the state of this rank."""
+    return state.new_empty(*state.shape[:2], group.world_size * state.shape[2], state.shape[3])
+
+
+def _restore_random_state(path: Path, group: Group, random_state: Tensor, n_steps: int) -> None:
+    """Restore the random state of this rank.
+
+    If the number of ranks has changed, only rank 0 restores its state, and the others are seeded.
+    """
     file = path / RANDOM
-    ranks = read_shapes(file)["random"][0] if file.is_file() else 1
-    if group.world > 1 and group.world == ranks:
-        randoms = random.repeat(ranks, 1)
-        _fill(file, {"random": randoms})
-        random = randoms[group.rank].clone()  # torch 2.13 crashes on a view
-    if group.is_first or group.world == ranks:
-        torch.set_rng_state(random)
-    else:
-        torch.manual_seed(torch.initial_seed() + 7919 * done)  # of (seed, rank), see `make_step`
+    n_saved = read_shapes(file)["random"][0] if file.is_file() else 1
+    if group.world_size > 1 and group.world_size == n_saved:
+        random_states = random_state.repeat(n_saved, 1)
+        _read_into({"random": random_states}, file)
+        random_state = random_states[group.rank].clone()  # torch 2.13 crashes on a view
+    if group.is_first or group.world_size == n_saved:
+        torch.set_rng_state(random_state)
+    else:  # `make_step` derives the initial seed from the seed of the run and the rank
+        torch.manual_seed(torch.initial_seed() + 7919 * n_steps)
 
 
-def _fill(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def _read_into(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Overwrite tensors with those of a file."""
     shapes: dict[str, Shape] = {name: tuple(t.shape) for name, t in tensors.items()}
     stored = read_tensors(path, shapes)
     with torch.no_grad():
@@ -225,12 +237,15 @@ def _fill(path: Path, tensors: Mapping[str, Tensor]) -> None:
             tensor.copy_(stored[name].to(tensor.dtype))
 
 
-def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
 
 
 def _remove_old(run: Path, progress: Progress, keep: int) -> None:
-    # Newer checkpoints are damaged; the run will replace them.
+    """Remove older checkpoints except the newest `keep` and the best.
+
+    Checkpoints of later steps are damaged, and the run will replace them.
+    """
     newest = f"step-{progress.step:08d}"
     best = f"step-{progress.best_step:08d}"
     for path in [path for path in _newest_first(run) if path.name <= newest][keep:]:

@@ -1,4 +1,4 @@
-"""The configuration of a training run, stored as JSON."""
+"""The settings of a training run."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ from elmokit.train.step import StepConfig
 
 
 class RunConfig(Settings):
-    """A training run.
+    """The settings of a training run.
 
     Attributes:
-        model: Shape of the biLM.
-        step: Rows, steps, negatives, dropout.
-        optimizer: Optimizer and learning-rate schedule.
+        model: The configuration of the biLM.
+        step: The batch size and objective.
+        optimizer: The optimizer and learning-rate schedule.
         max_steps: Total number of steps.
-        restart: Probability that a row starts from the zero state at the beginning of a sentence,
-            so that the model learns `state="reset"`; documents always start from zero.
-        log_every: Steps between two lines of metrics.
-        evaluate_every: Steps between two evaluations on held-out text; 0: only at the end.
-        checkpoint_every: Steps between two checkpoints; 0: only at the end.
+        restart: Probability that the state of a row is reset to zero at the beginning of a
+            sentence, so that the model learns `state="reset"`. It is always reset at the beginning
+            of a document.
+        log_every: Steps between lines of metrics.
+        evaluate_every: Steps between evaluations on held-out text. 0: only at the end.
+        checkpoint_every: Steps between checkpoints. 0: only at the end.
         keep: Number of checkpoints to keep.
-        patience: Stop after this number of evaluations without improvement; 0: never.
+        patience: Stop after this number of evaluations without improvement. 0: never.
         seed: Random seed for initial weights, document order, negative samples and dropout.
-        start: Fingerprint of the weights that finetuning starts from; empty for new weights.
+        start: Fingerprint of the initial weights of a finetuning run. Empty for new weights.
     """
 
     model: BiLMConfig
@@ -63,12 +64,12 @@ class RunConfig(Settings):
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens per step; a token that both directions read counts once."""
+        """Tokens per step. Each token is counted once, although both directions read it."""
         return self.step.rows * self.step.steps
 
 
 def run_preset(name: str) -> RunConfig:
-    """Return the training settings of a preset."""
+    """Return the settings of a preset."""
     model = preset(name)
     if name == "toy":
         return RunConfig(
@@ -97,17 +98,17 @@ def with_length(
     max_tokens: int | None = None,
     epochs: float | None = None,
 ) -> RunConfig:
-    """Set the number of steps in one of three units.
+    """Return a config with a different length, specified as steps, tokens or epochs.
 
     Args:
-        config: The run.
+        config: The settings of the run.
         n_tokens: Number of tokens in the corpus.
         max_steps: Number of steps. Default: that of `config`.
         max_tokens: Number of tokens to read.
         epochs: Number of passes over the corpus.
 
     Raises:
-        ConfigError: More than one is set, or a value is invalid.
+        ConfigError: More than one length is specified, or a value is invalid.
     """
     units = {"max_steps": max_steps, "max_tokens": max_tokens, "epochs": epochs}
     if len(names := [name for name, value in units.items() if value is not None]) > 1:

@@ -1,27 +1,26 @@
-"""Training in several processes, on one machine or many.
+"""Data-parallel training in several processes, on one or more machines.
 
     torchrun --standalone --nproc_per_node=2 -m elmokit.train DATA -o RUN --preset original
 
-Every process ("rank") holds the whole model and reads a fixed share of the rows: `step.rows` is the
-total number of rows, and each rank reads one of n equal parts. In each step, gradients are averaged
-over the ranks, and every rank applies the same update. DATA and RUN must be directories that all
-ranks can access; only rank 0 writes, evaluates and logs.
+Each process ("rank") has a copy of the model and reads an equal number of the `step.rows` rows. In
+each step, the gradients are averaged over all ranks, and each rank applies the same update. All
+ranks must have access to the directories DATA and RUN. Only rank 0 writes, evaluates and logs.
 
-`DistributedDataParallel` is not used: it hooks into autograd's accumulation, while the fast step
-computes most gradients without autograd, and it would send the head's whole gradient. Only the rows
-of the head that some rank has used are sent: the negatives, which are the same everywhere because
-they depend only on (seed, step, direction), and the union of the target words.
+`DistributedDataParallel` is not used, because it relies on hooks of autograd, while `FastStep`
+computes most gradients without autograd. It would also send the entire gradient of the head. Here,
+only the rows that were used by any rank are sent: the negatives, which are the same on all ranks
+because they depend only on (seed, step, direction), and the target words of all ranks.
 
-Compared with one process and the same settings:
+Compared to a single process with the same settings:
 
-- The rows, their documents and restarts, the negatives and the schedule are bit-identical.
-- Loss, gradient and clipping use the mean over all rows, as in one process, but in a different
-  order of summation. Without dropout, in float32, losses agree to about 1e-6.
-- Dropout masks differ: each rank draws its own, from (seed, rank).
-- A run resumed on the same number of ranks is bit-identical on a CPU, including dropout. On another
-  number of ranks, it continues from the same weights, averages, LSTM states and position in the
-  text, with new dropout masks on all ranks except the first.
-- On GPUs the order of sums in a reduction may vary between runs, so results may differ.
+- The documents and restarts of each row, the negatives and the schedule are identical.
+- Losses, gradients and clipping also use the mean over all rows, but the order of summation is
+  different. Without dropout, in float32, losses agree to about 1e-6.
+- Dropout masks are different. They depend on the seed and the rank.
+- A run that is resumed with the same number of ranks is bit-identical on a CPU, including dropout.
+  With a different number of ranks, it continues from the same weights, optimizer moments, LSTM
+  states and position in the text, but all ranks except the first draw new dropout masks.
+- On GPUs, the order of summation can vary between runs, so results can differ slightly.
 """
 
 from __future__ import annotations
@@ -44,32 +43,32 @@ from torch import Tensor
 from elmokit.errors import ConfigError, ElmoError
 from elmokit.train.batches import Batch
 
-# Other ranks wait while rank 0 evaluates and exports. A rank that died is detected immediately, by
-# its closed connection or by torchrun.
+# Other ranks wait while rank 0 evaluates and exports. If a rank exits, its closed connection or
+# torchrun stops the others without waiting for the timeout.
 _TIMEOUT = timedelta(hours=2)
 
 
 class RankLostError(ElmoError):
-    """Another rank has exited."""
+    """The connection to another rank was lost."""
 
 
 class RanksDifferError(ElmoError):
-    """The weights of ranks differ."""
+    """The weights are not identical on all ranks."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The processes of a run; a run in one process is a group of one.
+    """The processes of a run.
 
-    All methods except `share` and `part` must be called by all ranks in the same order.
+    All ranks must call all methods except `local_rows` and `local_slice`, in the same order.
 
     Attributes:
-        rank: Number of this process.
-        world: Number of processes.
+        rank: Index of this process.
+        world_size: Number of processes.
     """
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
 
     @property
     def is_first(self) -> bool:
@@ -78,74 +77,75 @@ class Group:
 
     # -------------------------------------------------------------------------------------- rows
 
-    def share(self, rows: int) -> range:
-        """Return the rows of this rank."""
-        if rows % self.world:
+    def local_rows(self, rows: int) -> range:
+        """Return the indices of the rows of this rank."""
+        if rows % self.world_size:
+            multiple = -(-rows // self.world_size) * self.world_size
             raise ConfigError(
-                f"{rows} rows cannot be shared evenly by {self.world} processes. Set step.rows to "
-                f"a multiple of {self.world}, such as {-(-rows // self.world) * self.world}."
+                f"{rows} rows cannot be divided evenly among {self.world_size} processes. Set "
+                f"step.rows to a multiple of {self.world_size}, for example {multiple}."
             )
-        each = rows // self.world
-        return range(self.rank * each, (self.rank + 1) * each)
+        n = rows // self.world_size
+        return range(self.rank * n, (self.rank + 1) * n)
 
-    def part(self, whole: Tensor, dim: int) -> Tensor:
-        """Return this rank's share of a tensor over all rows."""
-        return whole.chunk(self.world, dim)[self.rank]
+    def local_slice(self, tensor: Tensor, dim: int) -> Tensor:
+        """Return the rows of this rank from a tensor of all rows."""
+        return tensor.chunk(self.world_size, dim)[self.rank]
 
-    def gather(self, part: Tensor, dim: int) -> Tensor:
-        """Concatenate the shares of all ranks, in the order of rows."""
-        if self.world == 1:
-            return part
-        mine = part.contiguous()
-        parts = [torch.empty_like(mine) for _ in range(self.world)]
-        dist.all_gather(parts, mine)
-        return torch.cat(parts, dim)
+    def gather(self, tensor: Tensor, dim: int) -> Tensor:
+        """Concatenate the tensors of all ranks, in the order of their rows."""
+        if self.world_size == 1:
+            return tensor
+        tensor = tensor.contiguous()
+        gathered = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        dist.all_gather(gathered, tensor)
+        return torch.cat(gathered, dim)
 
     # -------------------------------------------------------------------------------------- step
 
     def union_words(self, batch: Batch, n_words: int) -> Batch:
         """Return the batch with the target words of all ranks."""
-        if self.world == 1:
+        if self.world_size == 1:
             return batch
-        used = torch.zeros(n_words, dtype=torch.uint8)
-        used[torch.from_numpy(batch.words)] = 1
-        # On the host, where the words are, so that a GPU does not wait.
-        dist.all_reduce(used, dist.ReduceOp.MAX)
-        return dataclasses.replace(batch, words=np.flatnonzero(used.numpy()))
+        is_used = torch.zeros(n_words, dtype=torch.uint8)
+        is_used[torch.from_numpy(batch.words)] = 1
+        # The words are on the CPU, so reducing them there does not wait for the GPU.
+        dist.all_reduce(is_used, dist.ReduceOp.MAX)
+        return dataclasses.replace(batch, words=np.flatnonzero(is_used.numpy()))
 
     @torch.no_grad()
     def average(
         self, tensors: Sequence[Tensor], head: Mapping[str, Tensor], words: Sequence[Tensor]
     ) -> None:
-        """Replace tensors by their mean over the ranks, in one reduction.
+        """Replace tensors by their mean over all ranks, in a single reduction.
 
         Args:
             tensors: Gradients and losses.
-            head: Gradients of the head by name, zero except in some rows.
-            words: The indices of those rows, the same on all ranks; they may repeat.
+            head: Gradients of the head by name. Only the rows in `words` are not zero.
+            words: Indices of rows of the head, the same on all ranks. They may contain duplicates.
         """
-        if self.world == 1:
+        if self.world_size == 1:
             return
         rows = torch.cat(list(words))
-        parts = [*tensors, *(gradient[rows] for gradient in head.values())]
-        flat = torch.cat([part.reshape(-1) for part in parts])
+        values = [*tensors, *(gradient[rows] for gradient in head.values())]
+        flat = torch.cat([value.reshape(-1) for value in values])
         dist.all_reduce(flat)
-        flat /= self.world
-        sizes = [part.numel() for part in parts]
+        flat /= self.world_size
+        sizes = [value.numel() for value in values]
         means = [
-            mean.view(part.shape)
-            for mean, part in zip(torch.split(flat, sizes), parts, strict=True)
+            mean.view(value.shape)
+            for mean, value in zip(torch.split(flat, sizes), values, strict=True)
         ]
         for tensor, mean in zip(tensors, means, strict=False):
             tensor.copy_(mean)
         for gradient, mean in zip(head.values(), means[len(tensors) :], strict=True):
             gradient.index_copy_(0, rows, mean)
 
-    # --------------------------------------------------------------------------------- agreement
+    # -------------------------------------------------------------------------------------- host
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set on any rank."""
-        if self.world == 1:
+        if self.world_size == 1:
             return flag
         flags = torch.tensor([int(flag)])
         dist.all_reduce(flags, dist.ReduceOp.MAX)
@@ -153,7 +153,7 @@ class Group:
 
     def broadcast(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the JSON values of rank 0 on all ranks."""
-        if self.world == 1:
+        if self.world_size == 1:
             return values
         encoded = json.dumps(values).encode()
         size = torch.tensor([len(encoded)])
@@ -165,21 +165,22 @@ class Group:
         received: dict[str, Any] = json.loads(text.numpy().tobytes())
         return received
 
-    def check_same(self, what: str, tensors: Iterable[Tensor]) -> None:
-        """Raise on all ranks if tensors are not bit-identical on all ranks."""
-        if self.world == 1:
+    def check_identical(self, description: str, tensors: Iterable[Tensor]) -> None:
+        """Raise an error on all ranks if tensors are not bit-identical on all ranks."""
+        if self.world_size == 1:
             return
         digest = hashlib.sha256()
         for tensor in tensors:
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        mine = torch.frombuffer(bytearray(digest.digest()[:8]), dtype=torch.int64)
-        digests = self.gather(mine, 0).tolist()
+        local_digest = torch.frombuffer(bytearray(digest.digest()[:8]), dtype=torch.int64)
+        digests = self.gather(local_digest, 0).tolist()
         if len(set(digests)) > 1:
             ranks = [rank for rank, value in enumerate(digests) if value != digests[0]]
             raise RanksDifferError(
-                f"The {what} of rank {', '.join(map(str, ranks))} differ from those of rank 0. All "
-                "ranks need the same versions of elmokit and torch, the same settings, and access "
-                "to the same directories DATA and RUN. Then continue with --resume."
+                f"The {description} of rank {', '.join(map(str, ranks))} differ from those of rank "
+                "0. All ranks must use the same versions of elmokit and torch, the same settings, "
+                "and the same directories DATA and RUN. Fix the differences and continue with "
+                "--resume."
             )
 
 
@@ -189,7 +190,7 @@ SINGLE_PROCESS = Group()
 
 @contextmanager
 def join(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
-    """Join the processes started by torchrun, if any, until the end of the block.
+    """Connect the processes started by torchrun, if any, for the duration of the block.
 
     Args:
         device: The requested device.
@@ -197,28 +198,28 @@ def join(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
     Yields:
         The group, and the device of this rank.
     """
-    # Variables of torchrun; Slurm and Kubernetes setups for PyTorch set the same ones.
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world == 1 or "RANK" not in os.environ:
+    # Launchers for Slurm and Kubernetes set the same variables as torchrun.
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size == 1 or "RANK" not in os.environ:
         yield SINGLE_PROCESS, device
         return
     if device.type == "cuda":
         device = _local_gpu(device)
         torch.cuda.set_device(device)
-    # Hosts communicate over gloo, so that they do not wait for a GPU.
+    # CPU tensors are sent with gloo, which does not wait for the GPU.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=_TIMEOUT)
     group = Group(dist.get_rank(), dist.get_world_size())
     try:
         yield group, device
-        # If a rank exits early, torchrun ends the others, which may still be writing.
-        group.any(False)
+        group.any(False)  # wait, because torchrun stops the other ranks when one exits
     except RuntimeError as error:
         if "gloo" not in str(error):
             raise
         raise RankLostError(
-            f"Rank {group.rank} lost another rank ({error}). See the output of that rank for the "
-            "reason; --resume continues from the last checkpoint, with any number of ranks."
+            f"Rank {group.rank} lost the connection to another rank ({error}). See the output of "
+            "that rank for the reason. To continue from the last checkpoint, use --resume with any "
+            "number of ranks."
         ) from error
     finally:
         dist.destroy_process_group()
@@ -229,12 +230,12 @@ def _local_gpu(device: torch.device) -> torch.device:
     local_rank, n_gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if device.index is not None:
         raise ConfigError(
-            f"Several processes cannot share the GPU '{device}': use --device cuda, so that each "
-            "process uses its own. CUDA_VISIBLE_DEVICES selects GPUs."
+            f"Several processes cannot share the GPU '{device}'. Use --device cuda, which assigns "
+            "a GPU to each process. To select GPUs, set CUDA_VISIBLE_DEVICES."
         )
     if local_rank >= n_gpus:
         raise ConfigError(
-            f"Process {local_rank} has no GPU: this machine has {n_gpus}. Start at most {n_gpus} "
-            "processes with --nproc_per_node, or use --device cpu."
+            f"There is no GPU for process {local_rank}: this machine has {n_gpus}. Reduce "
+            f"--nproc_per_node to at most {n_gpus}, or use --device cpu."
         )
     return torch.device("cuda", local_rank)

@@ -1,12 +1,12 @@
-"""Perplexity of both language models on held-out text, with the full softmax.
+"""Measure the perplexity of both language models on held-out text, with the full softmax.
 
-The forward LM predicts every word of a sentence and `</S>`, the backward LM every word and `<S>`;
-the first symbol of a direction is never predicted. Words that are not in the vocabulary count as
-`<UNK>`; the perplexity without those words is also reported. The mean of both directions is their
-geometric mean, exp of the mean of both losses.
+The forward LM predicts each word of a sentence and `</S>`, and the backward LM predicts each word
+and `<S>`. Words that are not in the vocabulary count as `<UNK>`. The perplexity without these words
+is also reported. The mean of both directions is the geometric mean of their perplexities.
 
-State: "carry" reads each document as one text that starts from zero, "reset" starts every sentence
-from zero, "warm" every sentence from a stored state. No figure depends on how the text is batched.
+The initial LSTM state is zero at the beginning of each document ("carry") or each sentence
+("reset"), or the warm state of the model at the beginning of each sentence ("warm"). Results do not
+depend on how the text is batched.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from elmokit.model.engine import Engine
 from elmokit.model.lstm import LstmState
 from elmokit.model.scoring import Losses, Scorer, TextTypes
 
-#: x_k of some types, shape (n, D).
+#: A function from types to x_k, shape (n, D).
 Encode = Callable[[NDArray[np.int64]], Tensor]
-#: The inputs of the token encoder for some types, shape (n, C) or (n,).
-Spell = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+#: A function from types to inputs of the token encoder, shape (n, C) or (n,).
+EncoderInputs = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Perplexity:
     Attributes:
         forward: Perplexity of the forward LM.
         backward: Perplexity of the backward LM.
-        mean: Their geometric mean.
-        known: The mean perplexity over words of the vocabulary only.
+        mean: The geometric mean of both perplexities.
+        known: The geometric mean of both perplexities without `<UNK>`.
         targets: Number of predicted words and sentence ends, per direction.
-        unknown: How many of them were `<UNK>`.
-        state: The initial state of sentences.
+        unknown: Number of targets that were `<UNK>`.
+        state: The initial state: "carry", "reset" or "warm".
     """
 
     forward: float
@@ -54,7 +54,7 @@ class Perplexity:
     state: str
 
     def to_dict(self) -> dict[str, float | int | str]:
-        """Return JSON values."""
+        """Return the result as JSON values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -65,28 +65,29 @@ class Perplexity:
         )
 
 
-class Tally:
-    """Sums of losses.
+class LossSums:
+    """Sums losses to compute a perplexity.
 
     Attributes:
-        targets: Number of words and sentence ends so far, per direction.
-        unknown: How many of them were `<UNK>`.
+        targets: Number of predicted words and sentence ends so far, per direction.
+        unknown: Number of targets that were `<UNK>`.
     """
 
     def __init__(self) -> None:
-        self._sums = np.zeros((2, 2))  # loss by direction, over all targets and over known ones
+        # For each direction, the sums over all targets and over those that are not <UNK>.
+        self._sums = np.zeros((2, 2))
         self.targets = 0
         self.unknown = 0
 
     def add(self, losses: Losses) -> None:
-        """Add the losses of a unit."""
+        """Add the losses of a sequence."""
         known = np.where(losses.unknown, 0.0, losses.values)
         self._sums += np.stack([losses.values.sum(axis=1), known.sum(axis=1)], axis=1)
         self.targets += losses.values.shape[1]
         self.unknown += int(losses.unknown[0].sum())
 
     def perplexity(self, state: str) -> Perplexity:
-        """Return the perplexity of all units."""
+        """Return the perplexity of all sequences."""
         means = self._sums[:, 0] / max(1, self.targets)
         known = self._sums[:, 1].sum() / max(1, 2 * (self.targets - self.unknown))
         return Perplexity(
@@ -101,30 +102,35 @@ class Tally:
 
 
 def _exp(loss: float) -> float:
-    """Return the exponential of a loss; infinity if the model has diverged."""
+    """Return the exponential of a loss, or infinity if it is too large."""
     with np.errstate(over="ignore"):
         return float(np.exp(loss))
 
 
 def make_encoder(engine: Engine, chars: NDArray[np.uint16] | None) -> Encode:
-    """Return a function from types to x_k, given the characters of all types (None: word input)."""
+    """Return a function from types to x_k.
+
+    Args:
+        engine: The model.
+        chars: The character ids of all types. None for models with word input.
+    """
     if chars is None:
         return encoder_from(engine, lambda types: types + 1)
     return encoder_from(engine, lambda types: chars[types].astype(np.int64))
 
 
-def encoder_from(engine: Engine, spell: Spell) -> Encode:
-    """Return a function from types to x_k, given a function from types to inputs."""
-    return lambda types: engine.encode(torch.from_numpy(spell(types)))
+def encoder_from(engine: Engine, inputs: EncoderInputs) -> Encode:
+    """Return a function from types to x_k, given a function from types to encoder inputs."""
+    return lambda types: engine.encode(torch.from_numpy(inputs(types)))
 
 
 def prepared_types(encode: Encode, n_words: int) -> TextTypes:
-    """Describe the types of prepared text, for a head with `n_words` words."""
+    """Return the types of prepared text for a head with `n_words` words."""
 
-    def words(types: NDArray[np.int64]) -> NDArray[np.int64]:
+    def target_words(types: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.where(types < n_words, types, UNKNOWN_ID)
 
-    return TextTypes(encode, words, BEGIN_ID, END_ID, UNKNOWN_ID)
+    return TextTypes(encode, target_words, BEGIN_ID, END_ID, UNKNOWN_ID)
 
 
 def evaluate(
@@ -143,19 +149,19 @@ def evaluate(
         types: The types of the text, see `prepared_types`.
         tokens: The ids of a prepared corpus.
         documents: The start of each document, and the end of the last one.
-        state: "carry", "reset" or "warm".
-        warm: The initial state of "warm".
+        state: The initial state: "carry", "reset" or "warm".
+        warm: The warm state, for `state="warm"`.
     """
-    tally = Tally()
-    units = split_sequences(tokens, documents, state)
-    for _, losses in scorer.losses(types, units, warm if state == "warm" else None):
-        tally.add(losses)
-    return tally.perplexity(state)
+    sums = LossSums()
+    sequences = split_sequences(tokens, documents, state)
+    for _, losses in scorer.losses(types, sequences, warm if state == "warm" else None):
+        sums.add(losses)
+    return sums.perplexity(state)
 
 
 def split_sequences(
     tokens: NDArray[np.uint32], documents: NDArray[np.int64], state: str
 ) -> list[NDArray[np.uint32]]:
-    """Split text into documents if the state is carried, otherwise into sentences."""
+    """Split text into documents for `state="carry"`, otherwise into sentences."""
     bounds = documents if state == "carry" else np.append(0, np.flatnonzero(tokens == END_ID) + 1)
     return [tokens[start:end] for start, end in itertools.pairwise(bounds) if end > start]

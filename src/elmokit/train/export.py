@@ -1,4 +1,4 @@
-"""Export a run as a complete model directory."""
+"""Export the model of a training run to a model directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elmokit.sources.modeldir import ModelParts
 from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
 from elmokit.train.evaluate import make_encoder
-from elmokit.train.metrics import evaluations
+from elmokit.train.metrics import read_evaluations
 from elmokit.train.step import TrainStep
 from elmokit.train.warm import average_state
 
@@ -31,17 +31,17 @@ def export(
     *,
     warm_state: bool = False,
 ) -> None:
-    """Write the complete model directory; an existing model is replaced.
+    """Write the model directory of a run. An existing model directory is replaced.
 
     Args:
-        step: The trained biLM and its language-model head.
+        step: The training step, which contains the biLM and its head.
         corpus: The training text.
         config: The settings of the run.
         out: The run directory.
         progress: The progress of the run.
-        start: The model that the run started from, if any.
-        log: Called with messages.
-        warm_state: Compute the state of `state="warm"` from the beginning of the corpus.
+        start: The initial model, if the run finetuned one.
+        log: Called with each log message.
+        warm_state: Also compute the warm state from the beginning of the corpus.
     """
     bilm = step.bilm
     warm = None
@@ -62,7 +62,7 @@ def export(
     }
     if start is not None:
         metadata["finetuned_from"] = str(start.metadata.get("name") or start.source)
-        metadata["training"]["perplexity_before"] = evaluations(out).get(0)
+        metadata["training"]["perplexity_before"] = read_evaluations(out).get(0)
     parts = ModelParts(
         bilm.eval(), vocabulary=corpus.vocabulary, head=step.head, warm=warm, metadata=metadata
     )

@@ -1,14 +1,15 @@
 """Finetuning: continue the training of a biLM on in-domain text.
 
-A model with an LM head is finetuned as a whole, on text that was prepared with its vocabulary.
-Weights without a head, as published by AllenNLP and bilm-tf, get a new one for the vocabulary of
-the text. Because the gradients of a new head are noise to the biLM, only the head is trained for
-the first `head_steps` steps, while the biLM is frozen; then both are trained together.
+If the model has an LM head, the biLM and the head are trained together, on text that was prepared
+with the vocabulary of the model. If it does not have a head, like the weights published by
+AllenNLP, a new head is created for the vocabulary of the text. In the first `head_steps` steps,
+only the new head is trained, because its gradients would damage the biLM.
 
-Checkpoints of bilm-tf contain the accumulators of Adagrad, which runs with that optimizer use.
+Checkpoints of bilm-tf contain the accumulators of Adagrad. They are used if the optimizer is
+"adagrad".
 
-Otherwise a run is like any other: the same schedule, checkpoints, metrics, exact resume and export.
-The peak learning rate is lower, because the weights are already trained.
+The training loop is the same as for a new model. The default learning rate is lower, because the
+weights are already trained.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from elmokit.sources.modeldir import ModelParts
 from elmokit.storage.fingerprint import fingerprint_model
 from elmokit.train.config import RunConfig, with_length
 from elmokit.train.loop import TrainResult
-from elmokit.train.metrics import evaluations
+from elmokit.train.metrics import read_evaluations
 from elmokit.train.optimizer import OptimizerConfig
 from elmokit.train.step import StepConfig
 
-# The number of rows is chosen so that an epoch has about this many steps, within bounds: a small
-# text needs many small steps, a large one fills the GPU.
+# The default number of rows gives about this many steps per epoch, within the limits _ROWS: small
+# texts need small batches for a sufficient number of steps, and large batches are more efficient.
 _STEPS_PER_EPOCH = 1000
 _ROWS = (16, 1024)
 
 
 @dataclass(frozen=True)
 class Start:
-    """The model that a run starts from.
+    """The initial model of a finetuning run.
 
     Attributes:
-        parts: The biLM, and a head for the words of the corpus.
-        new_head: Whether that head is new.
+        parts: The biLM, and a head for the vocabulary of the corpus.
+        new_head: Whether the head is new.
     """
 
     parts: ModelParts
@@ -54,29 +55,29 @@ class Start:
 
 
 def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> Start:
-    """Prepare a model for finetuning; add a head if it has none.
+    """Return the initial model of a finetuning run, with a new head if the model has none.
 
     Args:
         parts: The model, with or without a head.
         corpus: The text.
-        new_head: Create a new head for the vocabulary of the text, even if there is one.
+        new_head: Create a new head for the vocabulary of the text even if the model has a head.
 
     Raises:
         ConfigError: The head does not match the vocabulary of the text.
     """
     if parts.bilm.config.lexicon is not None:
         raise ConfigError(
-            f"{parts.source} uses a lexicon (ELMoForManyLangs). Such models cannot be trained; "
-            "train a new one for your language with: elmo prepare, elmo train."
+            f"{parts.source} uses a lexicon (ELMoForManyLangs). Such models cannot be finetuned. "
+            "Instead, train a new model for your language with: elmo prepare, elmo train."
         )
     if parts.bilm.config.char_cnn is None:
         raise ConfigError(
-            f"{parts.source} reads words, not characters. Such models cannot be finetuned, because "
-            "they cannot represent other words."
+            f"The input of {parts.source} is words, not characters. Such models cannot be "
+            "finetuned, because they cannot represent new words. Use a model with a character CNN."
         )
     if parts.head is None or new_head:
         head = unigram_head(corpus, parts.bilm.config.lstm.projection_dim)
-        started = dataclasses.replace(
+        with_head = dataclasses.replace(
             parts,
             vocabulary=corpus.vocabulary,
             head=head,
@@ -84,12 +85,12 @@ def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> 
             card=None,
             accumulators=parts.accumulators and _without_head(parts.accumulators),
         )
-        return Start(started, new_head=True)
+        return Start(with_head, new_head=True)
     if parts.vocabulary is None or parts.vocabulary.words != corpus.vocabulary.words:
         raise ConfigError(
             f"{corpus.path} was not prepared with the vocabulary of {parts.source}. Prepare the "
-            f"text again with: elmo prepare --vocab {parts.source} FILES... -o DATA. Or train a "
-            "new head for the words of this text: --new-head."
+            f"text again with: elmo prepare --vocab {parts.source} FILES... -o DATA. "
+            "Alternatively, train a new head for the vocabulary of this text with --new-head."
         )
     return Start(parts, new_head=False)
 
@@ -99,12 +100,13 @@ def _without_head(accumulators: dict[str, torch.Tensor]) -> dict[str, torch.Tens
 
 
 def unigram_head(corpus: Corpus, projection_dim: int) -> LMHead:
-    """Return a head that predicts the unigram distribution, independent of the biLM.
+    """Return a head that predicts the unigram distribution of the corpus for all inputs.
 
-    It is a better initialization than random rows, which would have to be unlearned.
+    Training converges faster than with random weights.
     """
     head = LMHead(corpus.n_words, projection_dim)
-    counts = corpus.target_counts.astype(np.float64) + 1.0  # a given vocabulary has unseen words
+    # Add 1, because words of a given vocabulary may not occur in the corpus.
+    counts = corpus.target_counts.astype(np.float64) + 1.0
     with torch.no_grad():
         head.weight.zero_()
         head.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
@@ -121,35 +123,35 @@ def finetune_config(
     settings: Iterable[str] = (),
     seed: int = 0,
 ) -> RunConfig:
-    """Return the settings of a run.
+    """Return the settings of a finetuning run.
 
     Args:
-        start: The model.
+        start: The initial model.
         corpus: The text.
         epochs: Number of epochs. Default: 2 with a new head, otherwise 1.
         max_steps: Total number of steps, instead of `epochs`.
-        head_steps: The number of first steps that only train the head. Default: half of all steps
-            for a new head, otherwise 0.
-        settings: Changes by dotted names, see `with_settings`.
+        head_steps: Number of initial steps in which only the head is trained. Default: half of all
+            steps for a new head, otherwise 0.
+        settings: Changes to the settings, as `name=value` with dotted names.
         seed: Random seed for document order, negative samples and dropout.
 
     Raises:
-        ConfigError: A setting is invalid, or would change the shape of the model.
+        ConfigError: A setting is invalid, or changes the shape of the model.
     """
     n_tokens = len(corpus.tokens())
-    shape = StepConfig(seed=seed)
-    rows = 2 ** int(math.log2(max(1.0, n_tokens / shape.steps / _STEPS_PER_EPOCH)))
+    step = StepConfig(seed=seed)
+    rows = 2 ** int(math.log2(max(1.0, n_tokens / step.steps / _STEPS_PER_EPOCH)))
     base = RunConfig(
         start.parts.bilm.config,
-        dataclasses.replace(shape, rows=min(max(rows, _ROWS[0]), _ROWS[1])),
+        dataclasses.replace(step, rows=min(max(rows, _ROWS[0]), _ROWS[1])),
         OptimizerConfig(learning_rate=5e-4, warmup=20, head_rate=4e-3),
         seed=seed,
     )
     config = with_settings(base, settings)
     if config.model != base.model:
         raise ConfigError(
-            f"The shape of {start.parts.source} cannot be changed. Remove the settings of model, "
-            "lstm and char_cnn."
+            f"The configuration of {start.parts.source} cannot be changed. Remove all settings of "
+            "the model (lstm.*, char_cnn.*)."
         )
     if epochs is None and max_steps is None and config.max_steps == base.max_steps:
         epochs = 1.0 + start.new_head
@@ -163,23 +165,23 @@ def finetune_config(
 
 
 def perplexity_by_stage(config: RunConfig, run: TrainResult) -> dict[str, dict[str, Any]]:
-    """Return the held-out perplexities of a finetuning run, as far as they were measured.
+    """Return the held-out perplexities of a finetuning run.
 
     Args:
         config: The settings of the run, see `finetune_config`.
         run: The result of `train` with these settings.
 
     Returns:
-        The evaluation "before" training, after training the "head" alone (if there are such steps)
-        and "after" training.
+        The evaluations "before" training, after the steps that only train the "head" (if any), and
+        "after" training. Evaluations that were not run are missing.
     """
-    measured = evaluations(run.model.parent)
+    evaluations = read_evaluations(run.model.parent)
     steps = {"before": 0, "head": config.optimizer.head_steps, "after": run.steps}
     if not config.optimizer.head_steps:
         del steps["head"]
     if run.interrupted:
         del steps["after"]
-    return {name: measured[step] for name, step in steps.items() if step in measured}
+    return {name: evaluations[step] for name, step in steps.items() if step in evaluations}
 
 
 def _fingerprint(parts: ModelParts) -> str:

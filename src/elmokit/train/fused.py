@@ -1,10 +1,8 @@
-"""Fused AdamW: each weight, its gradient and its averages are read from GPU memory once.
+"""AdamW as fused Triton kernels, which read each weight, gradient and moment only once.
 
-All weights of the biLM are updated, and their copies in the dtype of the products are written at
-the same time. For the head, one program per row updates weight, bias and averages and clears the
-gradient. The gradient norm for clipping is computed before.
-
-The reference implementation is `elmokit.train.optimizer.Optimizer`.
+The reference implementation is `elmokit.train.optimizer.Optimizer`. The kernel for the biLM also
+writes copies of the weights in the dtype of matrix products. The kernel for the head updates only
+the rows that were used, and clears their gradients. The gradient norm is computed first.
 """
 
 from __future__ import annotations
@@ -23,12 +21,12 @@ _BLOCK = 1024
 
 
 @triton.jit
-def _change(w, g, mean, square, scalars_ptr):
-    """Return AdamW's new weight and moments. A scale of 0 means that the gradient is not finite."""
+def _adamw(w, g, mean, square, scalars_ptr):
+    """Return the new weight and moments. A scale of 0 replaces the gradient by zero."""
     rate = tl.load(scalars_ptr)
     scale = tl.load(scalars_ptr + 1)
-    missing_mean = tl.load(scalars_ptr + 2)
-    missing_square = tl.load(scalars_ptr + 3)
+    correction_mean = tl.load(scalars_ptr + 2)
+    correction_square = tl.load(scalars_ptr + 3)
     beta1 = tl.load(scalars_ptr + 4)
     beta2 = tl.load(scalars_ptr + 5)
     epsilon = tl.load(scalars_ptr + 6)
@@ -36,13 +34,13 @@ def _change(w, g, mean, square, scalars_ptr):
     g = tl.where(scale > 0, g * scale, 0.0)
     mean = mean + (1 - beta1) * (g - mean)
     square = square + (1 - beta2) * (g * g - square)
-    root = tl.sqrt(square / missing_square) + epsilon
-    w = w * (1 - rate * decay) - rate * (mean / missing_mean) / root
+    root = tl.sqrt(square / correction_square) + epsilon
+    w = w * (1 - rate * decay) - rate * (mean / correction_mean) / root
     return w, mean, square
 
 
 @triton.jit
-def _change_all(
+def _update_kernel(
     w_ptr,
     g_ptr,
     mean_ptr,
@@ -53,45 +51,45 @@ def _change_all(
     COPY: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < n
-    w, mean, square = _change(
-        tl.load(w_ptr + at, inside, 0.0),
-        tl.load(g_ptr + at, inside, 0.0).to(tl.float32),
-        tl.load(mean_ptr + at, inside, 0.0),
-        tl.load(square_ptr + at, inside, 0.0),
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    w, mean, square = _adamw(
+        tl.load(w_ptr + offsets, mask, 0.0),
+        tl.load(g_ptr + offsets, mask, 0.0).to(tl.float32),
+        tl.load(mean_ptr + offsets, mask, 0.0),
+        tl.load(square_ptr + offsets, mask, 0.0),
         scalars_ptr,
     )
-    tl.store(w_ptr + at, w, inside)
-    tl.store(mean_ptr + at, mean, inside)
-    tl.store(square_ptr + at, square, inside)
+    tl.store(w_ptr + offsets, w, mask)
+    tl.store(mean_ptr + offsets, mean, mask)
+    tl.store(square_ptr + offsets, square, mask)
     if COPY:
-        tl.store(copy_ptr + at, w.to(copy_ptr.dtype.element_ty), inside)
+        tl.store(copy_ptr + offsets, w.to(copy_ptr.dtype.element_ty), mask)
 
 
 @triton.jit
-def _square_of_rows(
+def _squared_norms_kernel(
     rows_ptr,  # (n,)
-    once_ptr,  # (n,): whether this is the first time a row is listed
+    is_first_ptr,  # (n,): whether this is the first occurrence of the row in `rows`
     g_ptr,  # (V, D)
     g_bias_ptr,  # (V,)
     sums_ptr,  # (n,)
     D: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    place = tl.program_id(0).to(tl.int64)
+    pid = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)
-    counts = tl.load(once_ptr + place).to(tl.float32)
-    row = tl.load(rows_ptr + place)
+    factor = tl.load(is_first_ptr + pid).to(tl.float32)
+    row = tl.load(rows_ptr + pid)
     g = tl.load(g_ptr + row * D + cols, cols < D, 0.0)
     g_bias = tl.load(g_bias_ptr + row)
-    tl.store(sums_ptr + place, counts * (tl.sum(g * g, 0) + g_bias * g_bias))
+    tl.store(sums_ptr + pid, factor * (tl.sum(g * g, 0) + g_bias * g_bias))
 
 
 @triton.jit
-def _change_rows(
+def _update_rows_kernel(
     rows_ptr,  # (n,)
-    once_ptr,  # (n,)
+    is_first_ptr,  # (n,)
     w_ptr,  # (V, D)
     g_ptr,
     mean_ptr,
@@ -104,25 +102,25 @@ def _change_rows(
     D: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    place = tl.program_id(0).to(tl.int64)
-    if tl.load(once_ptr + place) == 0:
+    pid = tl.program_id(0).to(tl.int64)
+    if tl.load(is_first_ptr + pid) == 0:
         return
-    row = tl.load(rows_ptr + place)
+    row = tl.load(rows_ptr + pid)
     cols = tl.arange(0, BLOCK)
-    inside = cols < D
-    at = row * D + cols
-    w, mean, square = _change(
-        tl.load(w_ptr + at, inside, 0.0),
-        tl.load(g_ptr + at, inside, 0.0),
-        tl.load(mean_ptr + at, inside, 0.0),
-        tl.load(square_ptr + at, inside, 0.0),
+    mask = cols < D
+    offsets = row * D + cols
+    w, mean, square = _adamw(
+        tl.load(w_ptr + offsets, mask, 0.0),
+        tl.load(g_ptr + offsets, mask, 0.0),
+        tl.load(mean_ptr + offsets, mask, 0.0),
+        tl.load(square_ptr + offsets, mask, 0.0),
         scalars_ptr,
     )
-    tl.store(w_ptr + at, w, inside)
-    tl.store(mean_ptr + at, mean, inside)
-    tl.store(square_ptr + at, square, inside)
-    tl.store(g_ptr + at, tl.zeros((BLOCK,), tl.float32), inside)
-    w, mean, square = _change(
+    tl.store(w_ptr + offsets, w, mask)
+    tl.store(mean_ptr + offsets, mean, mask)
+    tl.store(square_ptr + offsets, square, mask)
+    tl.store(g_ptr + offsets, tl.zeros((BLOCK,), tl.float32), mask)
+    w, mean, square = _adamw(
         tl.load(w_bias_ptr + row),
         tl.load(g_bias_ptr + row),
         tl.load(mean_bias_ptr + row),
@@ -136,14 +134,14 @@ def _change_rows(
 
 
 class FusedAdamW(Optimizer):
-    """A fused `Optimizer` for AdamW on a GPU.
+    """A fast `Optimizer` for AdamW on a GPU.
 
     Args:
         tensors: The tensors to train, by name.
         head: The LM head.
         config: The settings.
-        copies: Tensors with the same shapes and names in the dtype of the products, which are
-            updated with the weights.
+        copies: Copies of some tensors in the dtype of matrix products, by name. They are updated
+            together with the tensors.
     """
 
     def __init__(
@@ -168,17 +166,17 @@ class FusedAdamW(Optimizer):
         words: Sequence[Tensor],
         n_targets: Tensor | None = None,
     ) -> Tensor:
-        """Run `Optimizer.step`; the gradients may be in the dtype of the products."""
+        """Update the weights, see `Optimizer.step`. Gradients can have different dtypes."""
         self.count += 1
-        rows, once = torch.cat(list(words)), self._once(words, n_targets)
-        norm = self._norm(gradients, head_gradients, rows, once)
+        rows, is_first = torch.cat(list(words)), self._is_first(words, n_targets)
+        norm = self._norm(gradients, head_gradients, rows, is_first)
         scale = self._scale(norm)
         if gradients:
             # The bias correction starts after the steps that only train the head.
             scalars = self._scalars(rate, scale, self.count - self.config.head_steps)
-            self._change_tensors(gradients, scalars)
+            self._update_tensors(gradients, scalars)
         scalars = self._scalars(rate, scale, self.count)
-        self._change_head(head_gradients, rows, once, scalars)
+        self._update_head(head_gradients, rows, is_first, scalars)
         return norm
 
     def _norm(
@@ -186,13 +184,13 @@ class FusedAdamW(Optimizer):
         gradients: Sequence[Tensor],
         head: Mapping[str, Tensor],
         rows: Tensor,
-        once: Tensor,
+        is_first: Tensor,
     ) -> Tensor:
         squares = torch.empty(len(rows), device=rows.device)
         d = head["weight"].shape[1]
-        _square_of_rows[(len(rows),)](
+        _squared_norms_kernel[(len(rows),)](
             rows,
-            once,
+            is_first,
             head["weight"],
             head["bias"],
             squares,
@@ -201,20 +199,20 @@ class FusedAdamW(Optimizer):
         )
         norms = [squares.sum().sqrt()]
         for dtype in {g.dtype: None for g in gradients}:
-            alike = [g for g in gradients if g.dtype == dtype]
-            norms += torch._foreach_norm(alike, 2, dtype=torch.float32)
+            group = [g for g in gradients if g.dtype == dtype]
+            norms += torch._foreach_norm(group, 2, dtype=torch.float32)
         norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
         return norm
 
     def _scalars(self, rate: Tensor, scale: Tensor, count: Tensor) -> Tensor:
         c = self.config
-        changing = torch.stack([rate, scale, 1 - c.beta1**count, 1 - c.beta2**count])
-        return torch.cat([changing, self._constants])
+        variables = torch.stack([rate, scale, 1 - c.beta1**count, 1 - c.beta2**count])
+        return torch.cat([variables, self._constants])
 
-    def _change_tensors(self, gradients: Sequence[Tensor], scalars: Tensor) -> None:
+    def _update_tensors(self, gradients: Sequence[Tensor], scalars: Tensor) -> None:
         for (name, w), g in zip(self.tensors.items(), gradients, strict=True):
             n = w.numel()
-            _change_all[(triton.cdiv(n, _BLOCK),)](
+            _update_kernel[(triton.cdiv(n, _BLOCK),)](
                 w,
                 g,
                 self.moments["mean"][name],
@@ -226,18 +224,18 @@ class FusedAdamW(Optimizer):
                 BLOCK=_BLOCK,
             )
 
-    def _change_head(
+    def _update_head(
         self,
         gradients: Mapping[str, Tensor],
         rows: Tensor,
-        once: Tensor,
+        is_first: Tensor,
         scalars: Tensor,
     ) -> None:
         mean, square = self.row_moments["mean"], self.row_moments["square"]
         d = self.head["weight"].shape[1]
-        _change_rows[(len(rows),)](
+        _update_rows_kernel[(len(rows),)](
             rows,
-            once,
+            is_first,
             self.head["weight"],
             gradients["weight"],
             mean["weight"],

@@ -1,4 +1,4 @@
-"""The training loop."""
+"""Train a biLM: the main loop, with evaluation, checkpoints and early stopping."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from elmokit.train.export import MODEL, export
 from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.step import PlainStep, StepResult, TrainStep, explain_out_of_memory
 
-# Settings that may change when a run is resumed: its length, how often it logs and saves, and
+# Settings that can be changed when a run is resumed: its length, how often it logs and saves, and
 # settings that help if the loss becomes NaN or infinite.
-_MAY_CHANGE = (
+_CHANGEABLE_SETTINGS = (
     *("max_steps", "log_every", "evaluate_every", "checkpoint_every", "keep", "patience"),
     *("optimizer.learning_rate", "optimizer.head_rate", "optimizer.clip", "optimizer.skip_norm"),
 )
-_HOW_TO_RECOVER = (
+_RECOVERY_HINT = (
     "Continue from the last checkpoint with --resume and a lower learning rate (--set "
     "optimizer.learning_rate=...). If that also fails, remove the newest directory in checkpoints/ "
     "and try again."
@@ -87,19 +87,19 @@ def train(
     start: ModelParts | None = None,
     warm_state: bool = False,
 ) -> TrainResult:
-    """Train a biLM. If torchrun started several processes, they train together (see `distributed`).
+    """Train a biLM. Processes started by torchrun train it together (see `train/distributed.py`).
 
     Args:
         config: All settings of the run, including the seed.
-        corpus: The prepared text; its "valid" split, if any, is used for evaluation.
+        corpus: The prepared text. Its "valid" split, if any, is used for evaluation.
         out: The run directory for checkpoints, metrics and the final model (`model/`).
         resume: Continue from the newest checkpoint in `out`.
         device: The device to train on. CUDA devices use the fast training step.
         log: Called with each log message.
         tensorboard: Also log to TensorBoard.
         deterministic: Make repeated runs on a GPU bit-identical, at the cost of speed.
-        start: The biLM and head to start from, instead of random weights. They are evaluated
-            before the first step; see `finetune`.
+        start: The initial biLM and head, which are evaluated before the first step (see
+            `train/finetune.py`). Default: random weights.
         warm_state: Also compute the warm state at the end, which takes minutes on a CPU.
     """
     with (
@@ -125,11 +125,11 @@ def train(
             steps=config.step.steps,
             seed=config.seed,
             restart=config.restart,
-            share=group.share(config.step.rows),
+            local_rows=group.local_rows(config.step.rows),
         )
         _warn_about_few_documents(streams.n_documents, config.step.rows, log)
         progress = _start_or_resume(config, corpus, out, step, resume=resume, log=log)
-        step.group.check_same("initial weights", _synchronized(step, progress.step))
+        step.group.check_identical("initial weights", _tensors_to_compare(step, progress.step))
         if progress.position:
             streams.seek(progress.position)
         metrics = Metrics(out, progress.step, tensorboard=tensorboard) if group.is_first else None
@@ -147,9 +147,9 @@ def train(
                     pending.append((progress.step + 1, step(batch, progress.step, rate)))
                     progress.step, progress.position = progress.step + 1, position
                     if _is_due(progress.step, config.log_every, config.max_steps):
-                        line = _summarize(pending, rate, clock, config, device)
-                        _log(metrics, line)
-                        log(clock.format_line(line))
+                        summary = _summarize(pending, rate, clock, config, device)
+                        _write(metrics, summary)
+                        log(clock.format_line(summary))
                         pending = []
                     _evaluate(step, corpus, progress, metrics, config, log, stopped, start)
                     if _is_due(progress.step, config.checkpoint_every, config.max_steps):
@@ -159,7 +159,7 @@ def train(
                         log(f"No improvement in {n} evaluations; stopping early.")
                         break
                 interrupted = group.any(stopped.is_set())
-                if interrupted:  # further signals, such as those of torchrun, are still blocked
+                if interrupted:  # further signals, for example of torchrun, are still blocked
                     _save(out, step, progress, config, corpus, pending)
                     log(f"Stopped at step {progress.step:,}; continue with --resume.")
         finally:
@@ -187,16 +187,16 @@ def make_step(
     group: Group = SINGLE_PROCESS,
     start: ModelParts | None = None,
 ) -> TrainStep:
-    """Create the model, initialized from the seed, and the training step for a device.
+    """Create a model and its training step.
 
     Args:
-        config: The settings.
+        config: The settings of the run.
         chars: Character ids of all types of the corpus.
         n_words: Size of the vocabulary.
-        device: The device.
+        device: The device to train on.
         graphs: Record the step as a CUDA graph.
         group: The processes of the run.
-        start: The biLM and head to start from.
+        start: The initial biLM and head. Default: random weights, derived from the seed.
     """
     if config.model.char_cnn is None:
         raise ConfigError("Only models with a character CNN (char_cnn) can be trained.")
@@ -217,30 +217,34 @@ def make_step(
     torch.set_rng_state(generator_state)
     torch.manual_seed(config.seed + 1 + 1_000_003 * group.rank)  # for dropout in `PlainStep`
     bilm, head = bilm.to(device), head.to(device)
-    shape = dataclasses.replace(config.step, rows=len(group.share(config.step.rows)))
+    local_config = dataclasses.replace(config.step, rows=len(group.local_rows(config.step.rows)))
     if device.type == "cuda" and config.model.lstm.has_projection:
         from elmokit.train.fast import FastStep
 
-        return FastStep(bilm, head, chars, shape, config.optimizer, graphs=graphs, group=group)
-    return PlainStep(bilm, head, chars, shape, config.optimizer, group=group)
-
-
-# ---------------------------------------------------------------------------------------- helpers
+        return FastStep(
+            bilm, head, chars, local_config, config.optimizer, graphs=graphs, group=group
+        )
+    return PlainStep(bilm, head, chars, local_config, config.optimizer, group=group)
 
 
 def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
     if documents < rows:
         log(
-            f"note: {rows:,} rows but only {documents:,} documents (or parts of long documents), "
-            "so several rows read the same text at the same time. Fewer rows train equally well "
-            "and faster: --set step.rows=..."
+            f"note: the corpus has only {documents:,} documents (counting the parts of long ones) "
+            f"for {rows:,} rows, so several rows read the same text at the same time. Training "
+            "with fewer rows is faster and gives equally good results: --set step.rows=..."
         )
 
 
 def _start_or_resume(
     config: RunConfig, corpus: Corpus, out: Path, step: TrainStep, *, resume: bool, log: LogFn
 ) -> Progress:
-    """Start a new run, or resume one; raise if its corpus or settings were different."""
+    """Return the progress of a new run, or load the newest checkpoint of an existing run.
+
+    Raises:
+        ConfigError: There is a run but `resume` is False, or its settings are different.
+        DataError: The run was trained on a different corpus.
+    """
     newest = checkpoint.newest(out)
     if newest is None:
         if resume:
@@ -251,13 +255,13 @@ def _start_or_resume(
             f"{out} already contains a run ({newest.name}). Continue it with --resume, or choose "
             "another directory."
         )
-    path, progress, identity = checkpoint.newest_intact(out, log)
-    if identity["corpus"] != corpus.fingerprint:
+    path, progress, stored = checkpoint.newest_intact(out, log)
+    if stored["corpus"] != corpus.fingerprint:
         raise DataError(
             f"The run in {out} was not trained on {corpus.path}, but on a different corpus. Use "
             "the same corpus, or start a new run."
         )
-    changed = differences(config, RunConfig.from_dict(identity["run"]), ignore=_MAY_CHANGE)
+    changed = differences(config, RunConfig.from_dict(stored["run"]), ignore=_CHANGEABLE_SETTINGS)
     if changed:
         raise ConfigError(
             f"The run in {out} was started with different settings: {', '.join(changed)}. Use the "
@@ -270,9 +274,9 @@ def _start_or_resume(
     return progress
 
 
-def _synchronized(step: TrainStep, number: int) -> list[torch.Tensor]:
-    """Return the tensors that must be identical on all ranks: the step number and all weights."""
-    return [torch.tensor(number), *step.bilm.parameters(), *step.head.parameters()]
+def _tensors_to_compare(step: TrainStep, n_steps: int) -> list[torch.Tensor]:
+    """Return the tensors that must be identical on all ranks: number of steps and all weights."""
+    return [torch.tensor(n_steps), *step.bilm.parameters(), *step.head.parameters()]
 
 
 def _save(
@@ -285,16 +289,16 @@ def _save(
 ) -> None:
     """Save a checkpoint, unless a loss, gradient or weight is NaN or infinite."""
     _wait_for(pending)
-    weights = _synchronized(step, progress.step)
+    weights = _tensors_to_compare(step, progress.step)
     if not all(torch.isfinite(weight).all() for weight in weights):
         raise NotFiniteError(
-            f"Step {progress.step:,} produced infinite or NaN weights. {_HOW_TO_RECOVER}"
+            f"Step {progress.step:,} produced infinite or NaN weights. {_RECOVERY_HINT}"
         )
-    step.group.check_same("weights", weights)
+    step.group.check_identical("weights", weights)
     capacity = step.capacity
     progress.capacity = None if capacity is None else {str(k): v for k, v in capacity.items()}
-    identity = {"run": config.to_dict(), "corpus": corpus.fingerprint}
-    checkpoint.save(out, step, progress, identity, keep=config.keep, group=step.group)
+    values = {"run": config.to_dict(), "corpus": corpus.fingerprint}
+    checkpoint.save(out, step, progress, values, keep=config.keep, group=step.group)
 
 
 def _evaluate(
@@ -307,24 +311,24 @@ def _evaluate(
     stopped: StopSignal,
     start: ModelParts | None,
 ) -> None:
-    """If an evaluation is due, evaluate on rank 0 and broadcast the result to all ranks.
+    """Evaluate on rank 0 if an evaluation is due, and broadcast the result to all ranks.
 
-    An evaluation that is interrupted by a signal is repeated when the run is resumed.
+    If a signal interrupts the evaluation, it is repeated when the run is resumed.
     """
     if "valid" not in corpus.splits or not _evaluation_is_due(progress, config, start):
         return
-    measured: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if step.group.is_first:
         result = stopped.run_unless_stopped(lambda: _held_out_perplexity(step, corpus))
-        measured = {} if result is None else result.to_dict()
-    measured = step.group.broadcast(measured)
-    if not measured:
+        values = {} if result is None else result.to_dict()
+    values = step.group.broadcast(values)
+    if not values:
         return
-    perplexity = Perplexity(**measured)
+    perplexity = Perplexity(**values)
     if not math.isfinite(perplexity.forward + perplexity.backward):
         raise NotFiniteError(
             f"The held-out perplexity at step {progress.step:,} is {perplexity.forward:.3g} / "
-            f"{perplexity.backward:.3g}: the model has diverged. {_HOW_TO_RECOVER}"
+            f"{perplexity.backward:.3g}: the model has diverged. {_RECOVERY_HINT}"
         )
     progress.evaluated, progress.perplexity = progress.step, perplexity
     progress.evaluations_since_best += 1
@@ -332,8 +336,8 @@ def _evaluate(
         progress.best, progress.best_step = perplexity.mean, progress.step
         progress.evaluations_since_best = 0
     tokens = progress.step * config.tokens_per_step
-    values = {f"valid_{k}": v for k, v in perplexity.to_dict().items()}
-    _log(metrics, {"step": progress.step, "tokens": tokens, **values})
+    valid = {f"valid_{k}": v for k, v in values.items()}
+    _write(metrics, {"step": progress.step, "tokens": tokens, **valid})
     log(
         f"step {progress.step:,}: held-out perplexity {perplexity.mean:.2f} "
         f"(forward {perplexity.forward:.2f}, backward {perplexity.backward:.2f})"
@@ -355,13 +359,13 @@ def _held_out_perplexity(step: TrainStep, corpus: Corpus) -> Perplexity:
 def _evaluation_is_due(progress: Progress, config: RunConfig, start: ModelParts | None) -> bool:
     if progress.step == 0:
         return start is not None
-    ends = (config.optimizer.head_steps, config.max_steps)
-    due = _is_due(progress.step, config.evaluate_every, *ends)
-    return due and progress.evaluated != progress.step
+    phase_ends = (config.optimizer.head_steps, config.max_steps)
+    is_due = _is_due(progress.step, config.evaluate_every, *phase_ends)
+    return is_due and progress.evaluated != progress.step
 
 
-def _log(metrics: Metrics | None, values: dict[str, Any]) -> None:
-    if metrics is not None:  # only on rank 0
+def _write(metrics: Metrics | None, values: dict[str, Any]) -> None:
+    if metrics is not None:  # only rank 0 has metrics
         metrics.write(values)
 
 
@@ -372,40 +376,41 @@ def _summarize(
     config: RunConfig,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Summarize the steps since the last log line: mean losses, largest gradient norm, speed."""
+    """Summarize the steps since the last summary: mean losses, gradient norms and throughput."""
     values = _wait_for(pending)
-    last = pending[-1][0]
-    line = {
-        "step": last,
-        "tokens": last * config.tokens_per_step,
+    step = pending[-1][0]
+    summary = {
+        "step": step,
+        "tokens": step * config.tokens_per_step,
         "sampled_loss_forward": float(values[:, 0].mean()),
         "sampled_loss_backward": float(values[:, 1].mean()),
         "gradient_norm": float(values[:, 2].max()),
         "gradient_norm_median": float(values[:, 2].median()),
         "learning_rate": rate,
-        "tokens_per_second": round(clock.rate(last)),
+        "tokens_per_second": round(clock.tokens_per_second(step)),
     }
     if device.type == "cuda":
-        line["memory_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
-    return line
+        summary["memory_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+    return summary
 
 
 def _wait_for(pending: list[tuple[int, StepResult]]) -> torch.Tensor:
-    """Wait for steps to finish and return their losses and gradient norms, shape (steps, 3).
+    """Wait for pending steps, and return their losses and gradient norms, shape (steps, 3).
 
     Raises:
         NotFiniteError: A value is NaN or infinite.
     """
     rows = [torch.stack([r.forward_loss, r.backward_loss, r.gradient_norm]) for _, r in pending]
     values = torch.stack(rows).cpu() if rows else torch.empty(0, 3)
-    for (number, _), row in zip(pending, values, strict=True):
-        if not torch.isfinite(row).all():
+    for (step, _), (forward_loss, backward_loss, norm) in zip(pending, values, strict=True):
+        if not torch.isfinite(forward_loss + backward_loss + norm):
             raise NotFiniteError(
-                f"Step {number:,} produced a loss of {row[0]:.3g} / {row[1]:.3g} and a gradient "
-                f"norm of {row[2]:.3g}. {_HOW_TO_RECOVER}"
+                f"Step {step:,} produced losses of {forward_loss:.3g} (forward) and "
+                f"{backward_loss:.3g} (backward), and a gradient norm of {norm:.3g}. "
+                f"{_RECOVERY_HINT}"
             )
     return values
 
 
-def _is_due(step: int, every: int, *always: int) -> bool:
-    return step in always or (every > 0 and step % every == 0)
+def _is_due(step: int, every: int, *extra_steps: int) -> bool:
+    return step in extra_steps or (every > 0 and step % every == 0)

@@ -1,4 +1,4 @@
-"""The metrics of a run: `metrics.jsonl`, one object per line, and optionally TensorBoard."""
+"""Write and read the metrics of a run: `metrics.jsonl`, and optionally TensorBoard event files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE = "metrics.jsonl"
 
 
 def check_tensorboard() -> None:
-    """Raise if TensorBoard is not installed."""
+    """Raise an error if TensorBoard is not installed."""
     with optional_imports("log", "Logging to TensorBoard"):
         import tensorboard  # noqa: F401
 
@@ -27,24 +27,24 @@ class Metrics:
 
     Args:
         run: The run directory.
-        done: Number of finished steps; lines of later steps, which an interrupted run has written,
-            are removed, so that every step is in the file once.
+        n_steps: Number of completed steps. If the run was interrupted after its last checkpoint,
+            the file contains metrics of later steps, which are removed.
         tensorboard: Also write event files.
     """
 
-    def __init__(self, run: Path, done: int, *, tensorboard: bool = False) -> None:
+    def __init__(self, run: Path, n_steps: int, *, tensorboard: bool = False) -> None:
         self._path = run / FILE
-        self._remove_later(done)
+        self._remove_later_steps(n_steps)
         self._file = self._path.open("a", encoding="utf-8")
         self._board: Any = None
         if tensorboard:
             check_tensorboard()
             from torch.utils.tensorboard import SummaryWriter
 
-            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=done)
+            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=n_steps)
 
     def write(self, values: dict[str, Any]) -> None:
-        """Add one object; it has a `step` and `tokens`."""
+        """Append a line of metrics, which include the `step` and the number of `tokens`."""
         self._file.write(json.dumps(values) + "\n")
         self._file.flush()
         if self._board is not None:
@@ -53,60 +53,59 @@ class Metrics:
                     self._board.add_scalar(name, value, values["step"])
 
     def close(self) -> None:
-        """Close the files."""
         self._file.close()
         if self._board is not None:
             self._board.close()
 
-    def _remove_later(self, done: int) -> None:
-        # A new run keeps no lines, and a broken link is replaced.
+    def _remove_later_steps(self, n_steps: int) -> None:
         records = _records(self._path) if self._path.exists() else ()
-        kept = [line for line, values in records if 0 < done >= values["step"]]
+        kept = [line for line, values in records if 0 < n_steps >= values["step"]]
+        # A new run (n_steps = 0) keeps no lines. This also replaces a broken symbolic link.
         with replace_file(self._path) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in kept), "utf-8")
 
 
-def evaluations(run: Path) -> dict[int, dict[str, Any]]:
-    """Return the evaluations of a run by step, including those before an interruption."""
-    measured = {}
+def read_evaluations(run: Path) -> dict[int, dict[str, Any]]:
+    """Return the held-out metrics of a run by step."""
+    evaluations = {}
     for _, values in _records(run / FILE):
         valid = {k.removeprefix("valid_"): v for k, v in values.items() if k.startswith("valid_")}
         if valid:
-            measured[int(values["step"])] = valid
-    return measured
+            evaluations[int(values["step"])] = valid
+    return evaluations
 
 
 class Clock:
-    """Throughput and remaining time."""
+    """Measures the throughput of a run and estimates the remaining time."""
 
     def __init__(self, config: RunConfig, step: int) -> None:
         self._config = config
-        self._first, self._begin = step, time.perf_counter()
-        self._last, self._then = step, self._begin
+        self._first_step, self._start_time = step, time.perf_counter()
+        self._last_step, self._last_time = step, self._start_time
 
-    def rate(self, step: int) -> float:
-        """Return the tokens per second since the last call."""
+    def tokens_per_second(self, step: int) -> float:
+        """Return the throughput since the last call."""
         now = time.perf_counter()
-        done = (step - self._last) * self._config.tokens_per_step
-        rate = done / max(1e-9, now - self._then)
-        self._last, self._then = step, now
-        return rate
+        n_tokens = (step - self._last_step) * self._config.tokens_per_step
+        throughput = n_tokens / max(1e-9, now - self._last_time)
+        self._last_step, self._last_time = step, now
+        return throughput
 
     def format_line(self, values: dict[str, Any]) -> str:
-        """Format a line of metrics for the log."""
+        """Format metrics as a line for the log."""
         step = values["step"]
-        elapsed = time.perf_counter() - self._begin
-        left = elapsed / max(1, step - self._first) * (self._config.max_steps - step)
+        elapsed = time.perf_counter() - self._start_time
+        remaining = elapsed / max(1, step - self._first_step) * (self._config.max_steps - step)
         losses = values["sampled_loss_forward"], values["sampled_loss_backward"]
         return (
             f"step {step:,}/{self._config.max_steps:,}  sampled loss "
             f"{losses[0]:.3f} / {losses[1]:.3f}  {values['tokens_per_second']:,} tokens/s  "
-            f"{left / 60:.1f} min left"
+            f"{remaining / 60:.1f} min left"
         )
 
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the lines of the file with their values, without a last one that a kill truncated."""
+    """Yield each line of the file and its values, except a truncated last line."""
     check_regular_files(path, DataError)
     try:
         lines = path.read_text("utf-8", "replace").splitlines()
@@ -119,7 +118,7 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except (ValueError, TypeError, KeyError):
             if number < len(lines):
                 raise DataError(
-                    f"{path}:{number} is not a JSON object with a step. Remove that line."
+                    f"{path}:{number} is not a JSON object with a step. Remove the line."
                 ) from None
             continue
         yield line, values

@@ -1,8 +1,8 @@
-"""The optimizer: updates the whole biLM, but only those rows of the head that a step has used.
+"""The optimizer, which updates all weights of the biLM and the rows of the head that a step used.
 
-A step uses the target words and the negatives, some 20,000 of 150,000; the gradient of all other
-rows of the head is zero. With Adagrad, a zero gradient changes nothing, so skipping those rows
-is exact; with Adam, their averages are not updated until the word is used again.
+A step uses only the target words and the negatives, for example 20,000 of 150,000 rows. The
+gradient of all other rows is zero. With Adagrad, skipping these rows is exact, because a zero
+gradient changes nothing. With AdamW, the moments of a row are not updated until it is used again.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ class OptimizerConfig(Settings):
     """The optimizer and its learning-rate schedule.
 
     Attributes:
-        kind: "adagrad" as in the paper (0.2, accumulators start at 1), or "adamw".
+        kind: "adamw", or "adagrad" (used in the paper, with a learning rate of 0.2; accumulators
+            start at 1).
         learning_rate: Peak learning rate.
-        warmup: Number of warm-up steps, in which the rate rises from 0.
-        decay: Decay of the rate after the warm-up: "cosine" or "linear".
-        final: Fraction of the peak rate at the end; 1 keeps the rate constant.
-        clip: Maximum norm of the complete gradient; a larger gradient is scaled down.
-        skip_norm: After the warm-up, a gradient with a larger norm is replaced by zero, because
-            clipping limits only its size, which Adam divides out again. The default is far above
-            the norms of training that works; lower it if gradients explode (see `gradient_norm` in
-            metrics.jsonl). Large gradients are normal in the warm-up.
-        beta1: For AdamW.
-        beta2: For AdamW.
-        epsilon: For AdamW and Adagrad.
-        weight_decay: For AdamW.
-        head_steps: Number of first steps that only train the head, for a new head on a trained
-            biLM; the main schedule starts after them.
-        head_rate: Peak learning rate of those steps.
+        warmup: Number of warm-up steps, in which the learning rate increases from 0.
+        decay: Decay of the learning rate after the warm-up, "cosine" or "linear".
+        final: Learning rate at the end, as a fraction of the peak. 1: no decay.
+        clip: Maximum gradient norm. Larger gradients are scaled down.
+        skip_norm: After the warm-up, gradients with a larger norm are replaced by zero. Clipping is
+            not sufficient for exploding gradients, because AdamW is invariant to their scale. The
+            default is far above normal values (see `gradient_norm` in metrics.jsonl). During the
+            warm-up, large gradients are normal.
+        beta1: Decay rate of the first moment (AdamW).
+        beta2: Decay rate of the second moment (AdamW).
+        epsilon: Added to the denominator (AdamW and Adagrad).
+        weight_decay: Weight decay (AdamW).
+        head_steps: Number of initial steps in which only the head is trained, for a new head on a
+            trained biLM. The main schedule starts after these steps.
+        head_rate: Peak learning rate of these steps.
     """
 
     kind: Kind = "adamw"
@@ -61,28 +62,28 @@ class OptimizerConfig(Settings):
     def rate(self, step: int, total: int) -> float:
         """Return the learning rate of a step, counted from 0, of `total` steps."""
         if step < self.head_steps:
-            return self.head_rate * self._share(step, self.head_steps)
-        return self.learning_rate * self._share(step - self.head_steps, total - self.head_steps)
+            return self.head_rate * self._schedule(step, self.head_steps)
+        return self.learning_rate * self._schedule(step - self.head_steps, total - self.head_steps)
 
-    def _share(self, step: int, total: int) -> float:
-        """Return the rate as a fraction of its peak."""
+    def _schedule(self, step: int, total: int) -> float:
+        """Return the learning rate as a fraction of its peak."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         if self.final == 1.0 or total <= self.warmup:
             return 1.0
         done = min(1.0, (step - self.warmup) / (total - self.warmup))
-        left = 1.0 - done if self.decay == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
-        return self.final + (1.0 - self.final) * left
+        factor = 1.0 - done if self.decay == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+        return self.final + (1.0 - self.final) * factor
 
 
 class Optimizer:
-    """Adagrad or AdamW over the tensors of a biLM and the rows of its head.
+    """AdamW or Adagrad for the tensors of a biLM and the rows of its head.
 
-    `step` does not wait for the device or branch on values, so that it can be part of a CUDA graph.
+    `step` does not synchronize with the device, so that it can be part of a CUDA graph.
 
     Args:
         tensors: The tensors to train, by name.
-        head: The LM head; a step updates only some of its rows.
+        head: The LM head. A step updates only the rows that were used.
         config: The settings.
     """
 
@@ -95,14 +96,14 @@ class Optimizer:
         device = head.weight.device
         self.count = torch.zeros((), device=device)  # number of steps
         self._seen = torch.zeros(len(head.bias), dtype=torch.bool, device=device)
-        start = {"adamw": {"mean": 0.0, "square": 0.0}, "adagrad": {"square": 1.0}}[config.kind]
+        initial = {"adamw": {"mean": 0.0, "square": 0.0}, "adagrad": {"square": 1.0}}[config.kind]
         self.moments: dict[str, dict[str, Tensor]] = {
             kind: {name: torch.full_like(t, value) for name, t in self.tensors.items()}
-            for kind, value in start.items()
+            for kind, value in initial.items()
         }
         self.row_moments: dict[str, dict[str, Tensor]] = {
             kind: {name: torch.full_like(t, value) for name, t in self.head.items()}
-            for kind, value in start.items()
+            for kind, value in initial.items()
         }
 
     @torch.no_grad()
@@ -118,21 +119,22 @@ class Optimizer:
 
         Args:
             rate: Learning rate, a scalar tensor.
-            gradients: Gradients of the tensors, in their order; they are scaled in place. Empty in
-                the first `head_steps` steps, in which the tensors are frozen.
-            head_gradients: Gradients of the head, by name; the rows in `words` are cleared.
-            words: Rows of the head with a gradient: several lists, each without duplicates.
-            n_targets: Length of the first list, if it is padded with duplicates.
+            gradients: Gradients of the tensors, in the same order. They are modified in place.
+                Empty in the first `head_steps` steps, in which the tensors are frozen.
+            head_gradients: Gradients of the head by name. The rows in `words` are set to zero.
+            words: Lists of the rows of the head that have a gradient. A list must not contain
+                duplicates, except for the padding of the first list.
+            n_targets: Length of the first list without padding. Default: it is not padded.
 
         Returns:
             The norm of the complete gradient before clipping, a scalar tensor.
         """
         self.count += 1
         rows = torch.cat(list(words))
-        once = self._once(words, n_targets)
+        is_first = self._is_first(words, n_targets)
         row_gradients = {n: g[rows] for n, g in head_gradients.items()}
-        counted = [g * once.view(-1, *[1] * (g.dim() - 1)) for g in row_gradients.values()]
-        norms = torch._foreach_norm([*gradients, *counted])
+        unique = [g * is_first.view(-1, *[1] * (g.dim() - 1)) for g in row_gradients.values()]
+        norms = torch._foreach_norm([*gradients, *unique])
         norm: Tensor = torch.linalg.vector_norm(torch.stack(list(norms)))
         scale = self._scale(norm)
         for gradient in [*gradients, *row_gradients.values()]:
@@ -146,7 +148,7 @@ class Optimizer:
         return norm
 
     def head_moments(self) -> dict[str, Tensor]:
-        """Return the moments of the head by name."""
+        """Return the moments of the head, by kind of moment and name of the parameter."""
         return {
             f"{kind}.head.{name}": tensor
             for kind, tensors in self.row_moments.items()
@@ -154,24 +156,24 @@ class Optimizer:
         }
 
     def _scale(self, norm: Tensor) -> Tensor:
-        """Return the factor of a gradient: at most 1, and 0 for a gradient that is skipped."""
+        """Return the factor for clipping a gradient, or 0 if the gradient is skipped."""
         c = self.config
         in_warmup = self.count <= c.head_steps + c.warmup
-        used = norm.isfinite() & (in_warmup | (norm <= c.skip_norm))
-        return torch.where(used, torch.clamp(c.clip / (norm + 1e-6), max=1.0), 0.0)
+        is_used = norm.isfinite() & (in_warmup | (norm <= c.skip_norm))
+        return torch.where(is_used, torch.clamp(c.clip / (norm + 1e-6), max=1.0), 0.0)
 
-    def _once(self, words: Sequence[Tensor], n_targets: Tensor | None) -> Tensor:
-        """Mark the first occurrence of each word among several lists."""
-        marks = []
-        for number, part in enumerate(words):
-            if number == 0 and n_targets is not None:
-                marks.append(torch.arange(len(part), device=part.device) < n_targets)
+    def _is_first(self, words: Sequence[Tensor], n_targets: Tensor | None) -> Tensor:
+        """Return whether each word is its first occurrence in the concatenated lists."""
+        masks = []
+        for i, indices in enumerate(words):
+            if i == 0 and n_targets is not None:
+                masks.append(torch.arange(len(indices), device=indices.device) < n_targets)
             else:
-                marks.append(~self._seen[part])
-            self._seen.index_fill_(0, part, True)
-        for part in words:
-            self._seen.index_fill_(0, part, False)
-        return torch.cat(marks)
+                masks.append(~self._seen[indices])
+            self._seen.index_fill_(0, indices, True)
+        for indices in words:
+            self._seen.index_fill_(0, indices, False)
+        return torch.cat(masks)
 
     def _dense_step(self, rate: Tensor, gradients: list[Tensor]) -> None:
         c = self.config
@@ -203,8 +205,7 @@ class Optimizer:
         )
 
     def _row_step(self, rate: Tensor, name: str, rows: Tensor, gradient: Tensor) -> None:
-        # A row that is listed twice is computed twice from the same values. Writing it twice is
-        # harmless if everything is read before anything is written.
+        # Duplicate rows are computed from the same values, because all reads precede all writes.
         c = self.config
         weight, square = self.head[name], self.row_moments["square"][name]
         if c.kind == "adagrad":

@@ -1,7 +1,7 @@
-"""One training step: read T tokens of every row in both directions and update the weights.
+"""A training step, which reads T tokens of each row in both directions and updates the weights.
 
-`PlainStep` is the reference implementation, with the modules of `model/` and autograd, on any
-device; `fast.FastStep` is the fast implementation for CUDA GPUs.
+`PlainStep` is the reference implementation. It uses autograd and the modules of `model/`, and works
+on all devices. `FastStep` (in `fast.py`) is the fast implementation for CUDA GPUs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from elmokit.train.optimizer import Optimizer, OptimizerConfig
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of a step, as scalar tensors, so that the host does not wait.
+    """The result of a step, as scalar tensors, because converting them to floats would block.
 
     Attributes:
         forward_loss: Mean sampled loss of the forward LM.
@@ -43,14 +43,15 @@ class StepResult:
 
 
 class StepConfig(Settings):
-    """The shape and objective of a step.
+    """The batch size and objective of a step.
 
     Attributes:
-        rows: B, the number of streams that are read in parallel.
-        steps: T, the length of truncated backpropagation through time.
-        negatives: Number of negative samples; 0 uses the full softmax.
-        dropout: Dropout on the input of every layer and on the top output.
-        gradient_scale: Factor of the gradient before clipping; `steps` in bilm-tf.
+        rows: The number of rows B (streams of text) in a batch.
+        steps: The number of time steps T of truncated backpropagation through time.
+        negatives: Number of negative samples. 0 means the full softmax.
+        dropout: Dropout rate for the input of each layer and the top output.
+        gradient_scale: Factor by which the gradient is multiplied before clipping. bilm-tf uses
+            the value of `steps`.
         seed: Random seed for negative samples and dropout.
     """
 
@@ -83,20 +84,20 @@ class TrainStep(Protocol):
         """Run step `number` with the learning rate `rate`."""
 
     def moments(self) -> dict[str, Tensor]:
-        """Return views of the optimizer's moments, by kind and name of the parameter."""
+        """Return views of the optimizer's moments, by kind of moment and name of the parameter."""
 
     @property
     def capacity(self) -> Mapping[int, int] | None:
-        """The sizes of fixed buffers, if any, which affect the bits of results."""
+        """The sizes of fixed-size buffers, if any. They affect rounding."""
 
     def set_capacity(self, capacity: Mapping[int, int]) -> None:
-        """Allocate buffers of these sizes."""
+        """Allocate fixed-size buffers."""
 
 
-def sample_of_step(
+def draw_negatives(
     config: StepConfig, n_words: int, number: int, direction: int, device: torch.device
 ) -> Sample:
-    """Draw the negatives of a step and direction; they depend only on (seed, step, direction)."""
+    """Draw negative samples, which depend only on the seed, the step number and the direction."""
     generator = torch.Generator(device)
     generator.manual_seed((config.seed * 1_000_003 + number) * 2 + direction)
     return draw_sample(n_words, config.negatives or n_words, generator)
@@ -106,10 +107,10 @@ class PlainStep:
     """The reference implementation of the training step.
 
     Args:
-        bilm: The model; its dropout is set from `config`.
+        bilm: The model. Its dropout rate is set to that of `config`.
         head: The LM head.
-        chars: Character ids of every type, shape (types, C).
-        config: Shape and objective; `rows` are those of this process.
+        chars: Character ids of all types, shape (types, C).
+        config: The batch size and objective. `rows` is the number of rows of this process.
         optimizer: The settings of the optimizer.
         group: The processes of the run.
     """
@@ -131,8 +132,7 @@ class PlainStep:
         self.device = head.weight.device
         for stack in (bilm.forward_lm, bilm.backward_lm):
             stack.dropout = config.dropout
-        like = head.weight
-        self.state = LstmState.zeros(bilm.config.lstm, config.rows, like=like)
+        self.state = LstmState.zeros(bilm.config.lstm, config.rows, like=head.weight)
 
     def __call__(self, batch: Batch, number: int, rate: float) -> StepResult:
         """Run step `number` with the learning rate `rate`."""
@@ -142,18 +142,18 @@ class PlainStep:
         batch = self.group.union_words(batch, len(self.head.bias))
         losses, words = self.losses(batch, number)
         objective = self.config.gradient_scale * 0.5 * (losses[0] + losses[1])
-        learned = [p for p in self.bilm.parameters() if not frozen]
-        learned += [self.head.weight, self.head.bias]
-        *gradients, weight, bias = torch.autograd.grad(objective, learned)
+        trained = [p for p in self.bilm.parameters() if not frozen]
+        trained += [self.head.weight, self.head.bias]
+        *gradients, weight, bias = torch.autograd.grad(objective, trained)
         head_gradients = {"weight": weight, "bias": bias}
         forward_loss, backward_loss = (loss.detach() for loss in losses)
         self.group.average([*gradients, forward_loss, backward_loss], head_gradients, words)
-        rate_now = torch.tensor(rate, device=self.device)
-        norm = self.optimizer.step(rate_now, gradients, head_gradients, words)
+        rate_tensor = torch.tensor(rate, device=self.device)
+        norm = self.optimizer.step(rate_tensor, gradients, head_gradients, words)
         return StepResult(forward_loss, backward_loss, norm)
 
     def losses(self, batch: Batch, number: int) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the mean loss of both directions, and the rows of the head that were used."""
+        """Return the mean loss of each direction, and lists of the rows of the head used."""
         x_types = self.encode(batch)
         active = [self.config.rows] * self.config.steps
         words = [torch.from_numpy(batch.words).to(self.device)]
@@ -172,7 +172,7 @@ class PlainStep:
             top = F.dropout(outputs[-1], self.config.dropout, stack.training)
             targets = torch.from_numpy(batch.targets[direction]).to(self.device).flatten()
             n_words = len(self.head.bias)
-            sample = sample_of_step(self.config, n_words, number, direction, self.device)
+            sample = draw_negatives(self.config, n_words, number, direction, self.device)
             losses.append(self.head.sampled_loss(top, targets, sample).mean())
             words.append(sample.words)
             cells.append(cell.detach())
@@ -182,29 +182,29 @@ class PlainStep:
 
     @property
     def capacity(self) -> None:
-        """No fixed buffers."""
+        """None, because there are no fixed-size buffers."""
 
     def set_capacity(self, capacity: Mapping[int, int]) -> None:
-        """Ignore the sizes, because there are no fixed buffers."""
+        """Do nothing, because there are no fixed-size buffers."""
 
     def moments(self) -> dict[str, Tensor]:
-        """Return views of the optimizer's moments, by kind and name of the parameter."""
-        named = {
+        """Return views of the optimizer's moments, by kind of moment and name of the parameter."""
+        moments = {
             f"{kind}.bilm.{name}": tensor
             for kind, tensors in self.optimizer.moments.items()
             for name, tensor in tensors.items()
         }
-        return named | self.optimizer.head_moments()
+        return moments | self.optimizer.head_moments()
 
     def encode(self, batch: Batch) -> Tensor:
-        """Return x of the distinct types of a batch, shape (U, D)."""
-        # Types are sorted by the columns they need, so that short words need fewer convolutions.
-        parts, end = [], 0
+        """Return x_k of the distinct types of a batch, shape (U, D)."""
+        # Each group has only as many character columns as its words need, to save computation.
+        outputs, end = [], 0
         for columns, count in batch.groups:
             begin, end = end, end + count
-            spelled = self.chars[batch.types[begin:end], :columns].astype(np.int64)
-            parts.append(self.bilm.encoder(torch.from_numpy(spelled).to(self.device)))
-        return torch.cat(parts)
+            char_ids = self.chars[batch.types[begin:end], :columns].astype(np.int64)
+            outputs.append(self.bilm.encoder(torch.from_numpy(char_ids).to(self.device)))
+        return torch.cat(outputs)
 
 
 class OutOfMemoryError(ElmoError):
@@ -213,17 +213,17 @@ class OutOfMemoryError(ElmoError):
 
 @contextmanager
 def explain_out_of_memory(config: StepConfig) -> Iterator[None]:
-    """Convert out-of-memory errors into an error with advice."""
+    """Convert out-of-memory errors of torch and NumPy to an `OutOfMemoryError` with advice."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        # For CPU memory, torch raises a RuntimeError and numpy a MemoryError.
-        known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        if not known and "allocate memory" not in str(error):
+        # For CPU memory, torch raises a RuntimeError and NumPy a MemoryError.
+        is_memory_error = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not is_memory_error and "allocate memory" not in str(error):
             raise
         reason = (str(error).splitlines() or [""])[0]
         raise OutOfMemoryError(
-            f"{config.rows} rows x {config.steps} steps do not fit into memory: {reason} Use fewer "
-            f"rows (--set step.rows={max(1, config.rows // 2)}) or a smaller preset. Checkpoints "
-            "are kept: continue with --resume."
+            f"There is not enough memory for {config.rows} rows of {config.steps} steps: {reason} "
+            f"Use fewer rows (--set step.rows={max(1, config.rows // 2)}) or a smaller preset. To "
+            "continue from the last checkpoint, use --resume."
         ) from error

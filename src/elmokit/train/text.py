@@ -1,9 +1,9 @@
-"""Encode plain text for an existing model, as `elmo prepare` does with the model's vocabulary.
+"""Convert plain text to ids for an existing model, and measure its perplexity.
 
-The text is read as `elmo prepare` reads it (`elmokit.data.reading`). Words of the model's
-vocabulary have their ids, special symbols first; all others get higher ids, so an id >= V is
-encoded by its characters as an input and is `<UNK>` as a target. Text of any length is processed in
-groups of whole documents.
+The text is read as by `elmo prepare` (see `elmokit.data.reading`). Words of the model's vocabulary
+get the ids from 0 to V-1, starting with the special symbols, and other words get higher ids. As
+inputs, these words are encoded from their characters. As targets, they are `<UNK>`. To limit
+memory, the text is processed in groups of complete documents.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from elmokit.model.scoring import Scorer
 from elmokit.text.vocab import SPECIALS, Vocabulary
 from elmokit.train.evaluate import (
     Encode,
+    LossSums,
     Perplexity,
-    Tally,
     encoder_from,
     prepared_types,
     split_sequences,
 )
 
-# Minimum size of a group. The backward LM reads a document from its end, so a group contains
-# complete documents.
+# Minimum size of a group. Groups contain complete documents, because the backward LM starts at the
+# end of a document.
 _GROUP_TOKENS = 1 << 17
 
 
 @dataclass(frozen=True)
 class TextGroup:
-    """Some complete documents (or, if states are not carried, some sentences) as ids.
+    """Part of a text as ids.
 
     Attributes:
-        tokens: The ids, each sentence followed by that of `</S>`.
+        tokens: The ids of the tokens, with `</S>` after each sentence.
         documents: The start of each document, and the end of the last one.
-        words: All words by their ids.
+        words: The word of each id.
     """
 
     tokens: NDArray[np.uint32]
@@ -55,19 +55,19 @@ class TextGroup:
     words: Sequence[str]
 
     def encoder(self, bilm: BiLM, engine: Engine, vocabulary: Vocabulary | None) -> Encode:
-        """Return a function from types of this group to x_k."""
+        """Return a function from ids of this group to x_k."""
         cnn = bilm.config.char_cnn
 
-        def spell(types: NDArray[np.int64]) -> NDArray[np.int64]:
+        def encoder_inputs(types: NDArray[np.int64]) -> NDArray[np.int64]:
             words = [self.words[number] for number in types.tolist()]
             if cnn is not None:
                 return char_ids_table(words, cnn.max_characters_per_token)
             if isinstance(bilm.encoder, LexiconEncoder):
                 return bilm.encoder.known.spell(words)
-            assert vocabulary is not None  # a word-input model always has one
+            assert vocabulary is not None  # models with word input always have a vocabulary
             return np.array([vocabulary.index(word) + 1 for word in words], dtype=np.int64)
 
-        return encoder_from(engine, spell)
+        return encoder_from(engine, encoder_inputs)
 
 
 def text_groups(
@@ -77,37 +77,37 @@ def text_groups(
     whole_documents: bool = True,
     group_tokens: int | None = None,
 ) -> Iterator[TextGroup]:
-    """Turn sentences into ids, group by group.
+    """Convert sentences to ids, in groups.
 
     Args:
         sentences: The text, see `elmokit.data.reading.read_sentences`.
-        vocabulary: The model's words, if it has any.
-        whole_documents: Never split a document.
+        vocabulary: The vocabulary of the model, if it has one.
+        whole_documents: Whether a group must contain complete documents.
         group_tokens: Approximate size of a group in tokens.
     """
-    limit = _GROUP_TOKENS if group_tokens is None else group_tokens
-    known = [*SPECIALS, *(word for word in vocabulary or () if word not in SPECIALS)]
-    ids = {word: number for number, word in enumerate(known)} | dict.fromkeys(RESERVED, UNKNOWN_ID)
-    group = _Group(known, ids)
+    min_tokens = _GROUP_TOKENS if group_tokens is None else group_tokens
+    words = [*SPECIALS, *(word for word in vocabulary or () if word not in SPECIALS)]
+    ids = {word: number for number, word in enumerate(words)} | dict.fromkeys(RESERVED, UNKNOWN_ID)
+    group = _GroupBuilder(words, ids)
     for sentence in sentences:
-        new = sentence.document != group.document
-        if len(group.tokens) >= limit and (new or not whole_documents):
-            yield group.done()
-            group = _Group(known, ids)
+        is_new_document = sentence.document != group.document
+        if len(group.tokens) >= min_tokens and (is_new_document or not whole_documents):
+            yield group.build()
+            group = _GroupBuilder(words, ids)
         group.add(sentence)
     if group.tokens:
-        yield group.done()
+        yield group.build()
 
 
-class _Group:
-    """Builds a group."""
+class _GroupBuilder:
+    """Builds a `TextGroup` from sentences."""
 
-    def __init__(self, known: list[str], ids: dict[str, int]) -> None:
+    def __init__(self, words: list[str], ids: dict[str, int]) -> None:
         self.tokens = array("I")
         self.document = -1
         self._starts: list[int] = []
-        self._known = known
-        self._ids = WordIds(ids, first=len(known))
+        self._words = words
+        self._ids = WordIds(ids, first=len(words))
 
     def add(self, sentence: Sentence) -> None:
         if sentence.document != self.document:
@@ -116,11 +116,11 @@ class _Group:
         self.tokens.extend(map(self._ids.__getitem__, sentence.words))
         self.tokens.append(END_ID)
 
-    def done(self) -> TextGroup:
+    def build(self) -> TextGroup:
         return TextGroup(
             np.frombuffer(self.tokens, dtype=np.uint32),
             np.array([*self._starts, len(self.tokens)], dtype=np.int64),
-            [*self._known, *self._ids.new_words()],
+            [*self._words, *self._ids.new_words()],
         )
 
 
@@ -134,16 +134,16 @@ def evaluate_text(
     warm: LstmState | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[Perplexity]:
-    """Measure the perplexity of text, which is read once, in groups of documents.
+    """Measure the perplexity of a text.
 
     Args:
         bilm: The model.
-        scorer: Its language models.
-        vocabulary: The words of their head.
+        scorer: The language models of the model.
+        vocabulary: The vocabulary of the head.
         sentences: The text, see `elmokit.data.reading.read_sentences`.
-        states: The initial states to measure: "carry", "reset", "warm".
-        warm: The initial state of "warm".
-        on_progress: Called with the number of targets so far.
+        states: The initial states to measure: "carry", "reset" or "warm".
+        warm: The warm state, if `states` contains "warm".
+        on_progress: Called with the number of predicted words so far.
 
     Returns:
         The perplexity for each of `states`.
@@ -151,18 +151,19 @@ def evaluate_text(
     vocabulary.require_specials()
     if vocabulary.words[: len(SPECIALS)] != SPECIALS:
         raise ConfigError(
-            f"The vocabulary of the model should begin with {', '.join(SPECIALS)}, as written by "
-            f"`elmo prepare`; found {', '.join(vocabulary.words[: len(SPECIALS)])}."
+            f"The vocabulary of the model begins with "
+            f"{', '.join(vocabulary.words[: len(SPECIALS)])}: expected {', '.join(SPECIALS)}, as "
+            "written by `elmo prepare`."
         )
-    tallies = [Tally() for _ in states]
+    sums_by_state = [LossSums() for _ in states]
     for group in text_groups(sentences, vocabulary, whole_documents="carry" in states):
         types = prepared_types(group.encoder(bilm, scorer.engine, vocabulary), len(vocabulary))
-        for state, tally in zip(states, tallies, strict=True):
-            units = split_sequences(group.tokens, group.documents, state)
-            for _, losses in scorer.losses(types, units, warm if state == "warm" else None):
-                tally.add(losses)
+        for state, sums in zip(states, sums_by_state, strict=True):
+            sequences = split_sequences(group.tokens, group.documents, state)
+            for _, losses in scorer.losses(types, sequences, warm if state == "warm" else None):
+                sums.add(losses)
         if on_progress is not None:
-            on_progress(tallies[0].targets)
-    if not tallies[0].targets:
+            on_progress(sums_by_state[0].targets)
+    if not sums_by_state[0].targets:
         raise DataError("The text contains no words. Expected files with text.")
-    return [tally.perplexity(state) for state, tally in zip(states, tallies, strict=True)]
+    return [sums.perplexity(state) for state, sums in zip(states, sums_by_state, strict=True)]

@@ -1,4 +1,4 @@
-"""The warm state: the average LSTM state at the end of a sentence."""
+"""Compute the warm state: the average LSTM state at the end of a sentence."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class WarmState(NamedTuple):
     """A warm state.
 
     Attributes:
-        state: Shapes (2, L, 1, H) and (2, L, 1, D).
-        sentences: Number of sentence ends that were averaged in each direction; 0 if the text was
-            too short, so that the state is the one at the end of the text.
+        state: The LSTM state, shapes (2, L, 1, H) and (2, L, 1, D).
+        sentences: Number of sentence ends that were averaged in each direction. 0 if the text was
+            too short. In this case, the state is the one at the end of the text.
     """
 
     state: LstmState
@@ -43,20 +43,20 @@ def average_state(
     bilm: BiLM,
     encode: Encode,
     tokens: NDArray[np.uint32],
-    sentences: int = SENTENCES,
+    n_sentences: int = SENTENCES,
     *,
     progress: ProgressFn = no_log,
 ) -> WarmState:
-    """Average (c, r) of each layer and direction over the ends of sentences in running text.
+    """Average the LSTM state of each layer and direction over the ends of sentences.
 
-    The text is split into rows that are read in parallel, each from the zero state; the first
-    sentence of a row is ignored.
+    The text is split into rows that are read in parallel, each starting from the zero state. The
+    first sentence of each row is ignored.
 
     Args:
         bilm: The model.
-        encode: From types to x_k, see `evaluate.make_encoder`.
+        encode: A function from types to x_k, see `evaluate.make_encoder`.
         tokens: The ids of a prepared corpus.
-        sentences: Maximum number of sentence ends to average.
+        n_sentences: Maximum number of sentence ends to average.
         progress: Called with the number of processed tokens of both directions.
 
     Raises:
@@ -65,68 +65,69 @@ def average_state(
     ends = np.flatnonzero(tokens == END_ID)
     if not len(ends):
         raise DataError("The warm state needs text with at least one sentence.")
-    wanted = min(len(ends), 2 * sentences)  # first sentences and ends of rows are ignored
-    text = np.asarray(tokens[: int(ends[wanted - 1]) + 1])
+    # Read twice as many sentences, because the first and last one of each row are ignored.
+    n_read = min(len(ends), 2 * n_sentences)
+    text = np.asarray(tokens[: int(ends[n_read - 1]) + 1])
     rows = max(1, min(_ROWS, len(text) // 200))
     steps = len(text) // rows
     streams = text[: rows * steps].reshape(rows, steps).T.astype(np.int64)  # (steps, rows)
-    types, places = np.unique(streams, return_inverse=True)
-    text_rows = _Rows(places.reshape(streams.shape), streams == END_ID, begin=len(types))
-    read = 0
+    types, index = np.unique(streams, return_inverse=True)
+    text_rows = _Rows(index.reshape(streams.shape), streams == END_ID, begin=len(types))
+    n_processed = 0
 
     def advance(n: int) -> None:
-        nonlocal read
-        read += n
-        progress("warm state", read, 2 * streams.size)
+        nonlocal n_processed
+        n_processed += n
+        progress("warm state", n_processed, 2 * streams.size)
 
     training = bilm.training
     bilm.eval()
     with torch.inference_mode():
         # The forward LM reads <S> where the stream has </S>.
         x_types = encode(np.concatenate([types, [BEGIN_ID]]))
-        halves = [_average(bilm, x_types, text_rows, direction, advance) for direction in (0, 1)]
+        averages = [_average(bilm, x_types, text_rows, direction, advance) for direction in (0, 1)]
     bilm.train(training)
-    state = LstmState(*(torch.stack(part).cpu() for part in list(zip(*halves, strict=True))[:2]))
-    return WarmState(state, min(count for _, _, count in halves))
+    cells, hiddens, counts = zip(*averages, strict=True)
+    return WarmState(LstmState(torch.stack(cells).cpu(), torch.stack(hiddens).cpu()), min(counts))
 
 
 def warm_state_of_text(
     bilm: BiLM,
     vocabulary: Vocabulary | None,
     sentences: Iterable[Sentence],
-    wanted: int = SENTENCES,
+    n_sentences: int = SENTENCES,
     *,
     progress: ProgressFn = no_log,
 ) -> WarmState:
-    """Compute the warm state from plain text, of which only the needed part is read.
+    """Compute the warm state from the beginning of a text.
 
     Args:
         bilm: The model.
-        vocabulary: Its words, if it has any.
+        vocabulary: The vocabulary of the model, if it has one.
         sentences: The text, see `elmokit.data.reading.read_sentences`.
-        wanted: Maximum number of sentence ends to average.
+        n_sentences: Maximum number of sentence ends to average.
         progress: Called with the number of processed tokens of both directions.
     """
-    # One group, because rows are slices of the complete text.
-    needed = itertools.islice(sentences, 2 * wanted)
+    # All sentences are in a single group, because `average_state` splits the text into rows.
+    needed = itertools.islice(sentences, 2 * n_sentences)
     group = next(text_groups(needed, vocabulary, group_tokens=sys.maxsize), None)
     if group is None:
         raise DataError("The text contains no words. Expected files with text.")
     encode = group.encoder(bilm, exact_engine(bilm), vocabulary)
-    return average_state(bilm, encode, group.tokens, wanted, progress=progress)
+    return average_state(bilm, encode, group.tokens, n_sentences, progress=progress)
 
 
 class _Rows(NamedTuple):
     """Text in rows that are read in parallel.
 
     Attributes:
-        places: The index of each token's type, shape (steps, rows).
-        closings: Where it is </S>, same shape.
-        begin: The index of <S>.
+        type_index: The index in `x_types` of each token, shape (steps, rows).
+        is_end: Whether each token is </S>, same shape.
+        begin: The index in `x_types` of <S>.
     """
 
-    places: NDArray[np.int64]
-    closings: NDArray[np.bool_]
+    type_index: NDArray[np.int64]
+    is_end: NDArray[np.bool_]
     begin: int
 
 
@@ -137,28 +138,29 @@ def _average(
     direction: int,
     advance: Callable[[int], None],
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Return the average cell and hidden state of a direction, and the number of sentence ends."""
     stack = (bilm.forward_lm, bilm.backward_lm)[direction]
     assert isinstance(stack, LstmStack)
-    places, closings, begin = text
+    index, is_end, begin = text
     if direction == 1:
-        places, closings = places[::-1], closings[::-1]
-    rows = places.shape[1]
+        index, is_end = index[::-1], is_end[::-1]
+    rows = index.shape[1]
     zero = LstmState.zeros(bilm.config.lstm, rows, like=x_types)
     cell, hidden = zero.cell[direction], zero.hidden[direction]
     sums = [torch.zeros_like(cell[:, 0]), torch.zeros_like(hidden[:, 0])]
     count = 0
-    seen = np.zeros(rows, dtype=bool)
-    for row, closing in zip(places, closings, strict=True):
-        # Before a sentence starts, the state is that at the end of the previous one.
-        counted = closing & seen
-        if counted.any():
-            where = torch.from_numpy(np.flatnonzero(counted)).to(x_types.device)
-            sums[0] += cell[:, where].sum(dim=1)
-            sums[1] += hidden[:, where].sum(dim=1)
-            count += int(counted.sum())
-        seen |= closing
-        read = np.where(closing, begin, row) if direction == 0 else row
-        x = x_types[torch.from_numpy(read).to(x_types.device)]
+    has_ended = np.zeros(rows, dtype=bool)  # whether the first sentence of a row has ended
+    for types, ends in zip(index, is_end, strict=True):
+        # `cell` and `hidden` are still the states after the last word of the sentence.
+        is_counted = ends & has_ended
+        if is_counted.any():
+            counted_rows = torch.from_numpy(np.flatnonzero(is_counted)).to(x_types.device)
+            sums[0] += cell[:, counted_rows].sum(dim=1)
+            sums[1] += hidden[:, counted_rows].sum(dim=1)
+            count += int(is_counted.sum())
+        has_ended |= ends
+        inputs = np.where(ends, begin, types) if direction == 0 else types
+        x = x_types[torch.from_numpy(inputs).to(x_types.device)]
         _, cell, hidden = stack(x, [rows], cell, hidden)
         advance(rows)
     if count == 0:
