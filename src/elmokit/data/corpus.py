@@ -213,11 +213,8 @@ class Corpus:
                 raise self._damaged(f"{name} was changed after preparation")
         words = self.vocabulary.words
         if words[: len(SPECIALS)] != SPECIALS or len(words) != self.n_words:
-            specials = " ".join(SPECIALS)
-            raise self._damaged(
-                f"{layout.VOCABULARY} should contain {self.n_words:,} words, beginning with "
-                f"{specials}"
-            )
+            specials = f"{' '.join(SPECIALS)} and contain {self.n_words:,} words"
+            raise self._damaged(f"{layout.VOCABULARY} should begin with {specials}")
         if self.chars.max() >= N_CHARACTERS:
             raise self._damaged(f"{layout.CHARS} contains invalid character ids")
 

@@ -173,8 +173,7 @@ def _check_vocabulary(vocabulary: Vocabulary, settings: PrepareSettings) -> None
     if first != SPECIALS:
         raise DataError(
             f"The given vocabulary starts with {' '.join(first)}: expected {' '.join(SPECIALS)}. "
-            "Move these three lines to the beginning. Vocabularies of heads that were trained with "
-            "another order are not supported."
+            "Move these lines to the beginning, unless a head was trained with the given order."
         )
 
 
@@ -210,9 +209,8 @@ def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]
     if n_chosen >= n:
         raise DataError(
             f"Cannot hold out {n_chosen:,} of {plural(n, 'document')}, because no documents would "
-            "be left for training. Documents are separated by empty lines and ends of files. If "
-            "the text has no empty lines, use separate files: --valid-files FILE (in Python: "
-            "valid_files=[...])."
+            "be left for training. Separate documents by empty lines, or specify files with "
+            "--valid-files FILE (in Python: valid_files=[...])."
         )
     hashes = _splitmix64(
         _splitmix64(np.array([seed % 2**64], np.uint64)) ^ np.arange(n, dtype=np.uint64)

@@ -251,20 +251,18 @@ def split_long_documents(
     Returns:
         The start of each document or part, and the end of the last one.
     """
-    max_length = max(MIN_PART_TOKENS, -(-int(documents[-1] - documents[0]) // rows))
-    long = np.flatnonzero(np.diff(documents) > max_length).tolist()
+    max_tokens = max(MIN_PART_TOKENS, -(-int(documents[-1] - documents[0]) // rows))
     splits = [
-        _split_points(tokens, int(documents[i]), int(documents[i + 1]), max_length) for i in long
+        documents[i] + _split_points(tokens[documents[i] : documents[i + 1]], max_tokens)
+        for i in np.flatnonzero(np.diff(documents) > max_tokens)
     ]
     return np.unique(np.concatenate([documents, *splits])) if splits else documents
 
 
-def _split_points(
-    tokens: NDArray[np.uint32], begin: int, end: int, max_length: int
-) -> NDArray[np.int64]:
+def _split_points(tokens: NDArray[np.uint32], max_tokens: int) -> NDArray[np.int64]:
     """Return the sentence ends that split a document into parts of about equal length."""
-    sentence_ends = np.flatnonzero(tokens[begin:end] == END_ID) + begin + 1
-    n = -(-(end - begin) // max_length)
-    ideal = begin + np.arange(1, n) * (end - begin) // n
+    sentence_ends = np.flatnonzero(tokens == END_ID) + 1
+    n_parts = -(-len(tokens) // max_tokens)
+    ideal = np.arange(1, n_parts) * len(tokens) // n_parts
     index = np.searchsorted(sentence_ends, ideal)
-    return np.asarray(sentence_ends[index[index < len(sentence_ends)]], dtype=np.int64)
+    return sentence_ends[index[index < len(sentence_ends)]]

@@ -140,8 +140,7 @@ def _raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
         raise DataError(missing_file_message(name)) from None
     except IsADirectoryError:
         raise DataError(
-            f"{name} is a directory: expected a text file. Specify the files in it, for example "
-            f"{name}/*.txt"
+            f"{name} is a directory: expected a text file. List its files: {name}/*.txt"
         ) from None
     except EOFError:
         raise DataError(
@@ -164,10 +163,7 @@ def check_files(files: Iterable[str | os.PathLike[str]]) -> None:
         if name != STDIN and not os.path.exists(name):  # noqa: PTH110
             raise DataError(missing_file_message(name))
         if name != STDIN and Path(name).is_dir():
-            raise DataError(
-                f"{name} is a directory: expected a file. Specify the files in it, for example "
-                f"{name}/*.txt"
-            )
+            raise DataError(f"{name} is a directory: expected a file. List the files in it.")
 
 
 def text_size(files: Iterable[str | os.PathLike[str]]) -> int | None:
@@ -242,9 +238,7 @@ def _open(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
     """Open a file for reading bytes, and decompress it if its extension is known."""
     if path == STDIN:
         if sys.stdin is None:
-            raise DataError(
-                "Standard input is closed. Specify a file, or pipe text to the command."
-            )
+            raise DataError("Standard input is closed. Specify a file, or pipe text to elmo.")
         return contextlib.nullcontext(sys.stdin.buffer)  # standard input must not be closed
     suffix = Path(path).suffix.lower()
     for module in _DECOMPRESSORS.get(suffix, ()):

@@ -66,9 +66,7 @@ def tokenize(sentence: str) -> list[Token]:
     """
     tokens = words(sentence)
     starts = token_starts(sentence, tokens)
-    return [
-        Token(text, start, start + len(text)) for start, text in zip(starts, tokens, strict=True)
-    ]
+    return [Token(text, i, i + len(text)) for i, text in zip(starts, tokens, strict=True)]
 
 
 def token_starts(sentence: str, tokens: Sequence[str]) -> list[int]:

@@ -51,9 +51,8 @@ def needed_columns(chars: NDArray[np.uint16], max_width: int) -> NDArray[np.uint
         chunk = chars[start : start + (1 << 16)]
         needed = spelled_length(chunk.astype(np.int64)) + max_width
         rounded = -(-needed // _COLUMN_STEP) * _COLUMN_STEP
-        columns[start : start + len(chunk)] = np.where(
-            2 * rounded > n_columns + 16, n_columns, rounded
-        )
+        rounded[2 * rounded > n_columns + 16] = n_columns
+        columns[start : start + len(chunk)] = rounded
     return columns
 
 

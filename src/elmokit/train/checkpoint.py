@@ -160,8 +160,7 @@ def load_accumulators(step: TrainStep, start: ModelParts | None) -> None:
             if square is None or square.shape != accumulator.shape:
                 raise WeightsError(
                     f"The accumulator '{name}' with shape {list(accumulator.shape)} does not match "
-                    "any parameter of the model. Check that the weights and the configuration "
-                    "belong to the same model."
+                    "the model. Check that the files belong to the same model."
                 )
             square.copy_(accumulator)
 

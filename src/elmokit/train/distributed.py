@@ -178,9 +178,8 @@ class Group:
             ranks = [rank for rank, value in enumerate(digests) if value != digests[0]]
             raise RanksDifferError(
                 f"The {description} of rank {', '.join(map(str, ranks))} differ from those of rank "
-                "0. All ranks must use the same versions of elmokit and torch, the same settings, "
-                "and the same directories DATA and RUN. Fix the differences and continue with "
-                "--resume."
+                "0. All ranks must use the same versions of elmokit and torch, settings, DATA and "
+                "RUN. Fix the differences, then continue with --resume."
             )
 
 
@@ -218,8 +217,7 @@ def join(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
             raise
         raise RankLostError(
             f"Rank {group.rank} lost the connection to another rank ({error}). See the output of "
-            "that rank for the reason. To continue from the last checkpoint, use --resume with any "
-            "number of ranks."
+            "that rank. To continue from the last checkpoint, use --resume."
         ) from error
     finally:
         dist.destroy_process_group()

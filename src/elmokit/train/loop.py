@@ -405,9 +405,8 @@ def _wait_for(pending: list[tuple[int, StepResult]]) -> torch.Tensor:
     for (step, _), (forward_loss, backward_loss, norm) in zip(pending, values, strict=True):
         if not torch.isfinite(forward_loss + backward_loss + norm):
             raise NotFiniteError(
-                f"Step {step:,} produced losses of {forward_loss:.3g} (forward) and "
-                f"{backward_loss:.3g} (backward), and a gradient norm of {norm:.3g}. "
-                f"{_RECOVERY_HINT}"
+                f"Step {step:,} produced the losses {forward_loss:.3g} and {backward_loss:.3g}, "
+                f"and a gradient norm of {norm:.3g}. {_RECOVERY_HINT}"
             )
     return values
 

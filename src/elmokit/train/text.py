@@ -151,9 +151,8 @@ def evaluate_text(
     vocabulary.require_specials()
     if vocabulary.words[: len(SPECIALS)] != SPECIALS:
         raise ConfigError(
-            f"The vocabulary of the model begins with "
-            f"{', '.join(vocabulary.words[: len(SPECIALS)])}: expected {', '.join(SPECIALS)}, as "
-            "written by `elmo prepare`."
+            f"The vocabulary of the model begins with {' '.join(vocabulary.words[:3])}: expected "
+            f"{' '.join(SPECIALS)}, as written by `elmo prepare`."
         )
     sums_by_state = [LossSums() for _ in states]
     for group in text_groups(sentences, vocabulary, whole_documents="carry" in states):
