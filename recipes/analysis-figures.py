@@ -33,7 +33,7 @@ from tqdm import tqdm
 
 import elmokit
 from elmokit.bulk.input import read_sentences
-from elmokit.cli.progress import part_bar
+from elmokit.cli.progress import step_bar
 from elmokit.embed.static import GLOVE, StaticVectors, load_static
 from elmokit.probes.morphology import bundled_pairs, candidate_words, measure_morphology
 from elmokit.probes.reports import json_values
@@ -155,7 +155,7 @@ def wic_figures(
 ) -> dict[str, Any]:
     """Measure word in context."""
     pairs = read_wic(args.wic)
-    with part_bar(shown=True) as progress:
+    with step_bar(enabled=True) as progress:
         report = measure_wic(
             elmo,
             pairs,

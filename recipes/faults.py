@@ -239,8 +239,8 @@ FAULTS = [
     fault(
         "exit-code",
         "cli/main.py",
-        'standard output cannot be written\n        log(f"error: {error}")\n        sys.exit(1)',
-        'standard output cannot be written\n        log(f"error: {error}")\n        sys.exit(0)',
+        'cannot write to standard output\n        log(f"Error: {error}")\n        sys.exit(1)',
+        'cannot write to standard output\n        log(f"Error: {error}")\n        sys.exit(0)',
         "A command that fails tells a script that it succeeded.",
         "cli/test_main.py cli",
     ),

@@ -32,7 +32,7 @@ import torch
 from published_probes import POS_LAYERS, POS_SOURCE, WSD_LAYERS, WSD_SETS, WSD_SOURCE
 
 import elmokit
-from elmokit.cli.progress import part_bar
+from elmokit.cli.progress import step_bar
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import GLOVE, StaticVectors, load_static
 from elmokit.probes.conllu import Treebank, read_treebank
@@ -159,7 +159,7 @@ def pos_run(
 ) -> tuple[dict[str, Any], dict[str, Correct]]:
     """Probe once; return the results, and the correctness of each word by layer."""
     right: dict[str, Correct] = {}
-    with part_bar(shown=True) as progress:
+    with step_bar(enabled=True) as progress:
 
         def take(result: PosResult, correct: Correct) -> None:
             right[result.name] = correct
@@ -188,7 +188,7 @@ def wsd_figures(args: argparse.Namespace, static: StaticVectors) -> None:
     training = read_semcor(args.semcor)
     for precision in args.precision:
         elmo = load(args, precision)
-        with part_bar(shown=True) as progress:
+        with step_bar(enabled=True) as progress:
             report = measure_wsd(
                 elmo,
                 training,

@@ -150,7 +150,7 @@ def test_other_errors_exit_with_1_and_leave_no_files(
 ) -> None:
     code, output, errors = elmo(*arguments)
     assert (code, output) == (1, "")
-    assert errors.startswith("error: ") or "\nerror: " in errors
+    assert errors.startswith("Error: ") or "\nError: " in errors
     assert message in errors
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
@@ -164,15 +164,15 @@ def test_invalid_line_is_an_error_or_skipped_and_counted(elmo: Elmo, tmp_path: P
     code, output, errors = elmo("text.txt", "-o", "vectors.npz", "--skip-bad", "--json")
     assert code == 0
     assert json.loads(output)["skipped_lines"] == 1
-    assert errors.count("warning: ") == 1
+    assert errors.count("Warning: ") == 1
     assert "Skipped 1 line" in errors
 
 
 def test_long_tokens_give_one_warning(elmo: Elmo, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(f"{'x' * 60} {'y' * 60}\n" * 20)
     _, _, errors = elmo("text.txt", "-o", "vectors.npz", "--chunk-bytes", "30")
-    assert errors.count("warning: ") == 1
-    assert "warning: Truncated 40 tokens to 48 bytes" in errors
+    assert errors.count("Warning: ") == 1
+    assert "Warning: Truncated 40 tokens to 48 bytes" in errors
 
 
 def test_interrupted_run_keeps_its_chunks_and_can_be_resumed(
@@ -226,14 +226,14 @@ def test_error_during_the_run_says_what_is_kept(
     monkeypatch.setattr(sys, "stdin", Stdin(TEXT.encode() + b"\xff\n"))
     code, _, errors = elmo("-", "-o", "vectors.npz", "--chunk-bytes", "10")
     assert code == 1
-    assert "note: 1 sentence finished and saved" in errors
-    assert "error: standard input, line 4" in errors
+    assert "Note: 1 sentence finished and saved" in errors
+    assert "Error: standard input, line 4" in errors
 
 
 def test_resume_without_a_previous_run_gives_a_warning(elmo: Elmo) -> None:
     code, _, errors = elmo("text.txt", "-o", "vectors.npz", "--resume")
     assert code == 0
-    assert "warning: No interrupted run found for" in errors
+    assert "Warning: No interrupted run found for" in errors
 
 
 def test_output_without_a_suffix_is_a_directory_of_shards(elmo: Elmo, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_progress_bar_shows_speed_and_remaining_time_if_the_size_is_known(
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     clock = iter(range(100))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
-    with token_bar(shown=True) as bar:
+    with token_bar(enabled=True) as bar:
         # Chunks of an earlier run do not count for the speed of this one.
         bar(Progress(5000, 500, total))
         bar(Progress(5300, 750, total))
@@ -283,7 +283,7 @@ def test_progress_bar_shows_speed_and_remaining_time_if_the_size_is_known(
 def test_no_progress_bar_without_a_terminal_or_with_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream, shown in ((io.StringIO(), True), (Terminal(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
-        with token_bar(shown=shown) as bar:
+        with token_bar(enabled=shown) as bar:
             bar(Progress(0, 0, 10))
             bar(Progress(5, 5, 10))
         assert stream.getvalue() == ""

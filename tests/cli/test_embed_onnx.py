@@ -130,7 +130,7 @@ def test_torch_is_not_imported_if_it_is_installed(tmp_path: Path, models: Path) 
 def test_unsupported_options_are_reported(elmo: Elmo, options: list[str], message: str) -> None:
     code, errors = elmo(*options)
     assert code == 1
-    assert errors.startswith("error: ")
+    assert errors.startswith("Error: ")
     assert message in errors
 
 

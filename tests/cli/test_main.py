@@ -38,7 +38,7 @@ def test_usage_errors_exit_with_2_and_missing_models_with_1(shell: Elmo) -> None
     assert shell("nonsense")[0] == 2
     done = elmo("info", "no-such-model")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
+    assert done.stderr.startswith("Error: ")
     assert "Traceback" not in done.stderr
 
 

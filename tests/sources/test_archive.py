@@ -137,14 +137,14 @@ def test_zip_bomb_is_not_extracted(
 ) -> None:
     path = pack(tmp_path / "a.zip", files | {"weights.hdf5": bytes(60 << 20)})
     assert path.stat().st_size < 100_000
-    with pytest.raises(WeightsError, match=r"contents have .* bytes; expected at most"):
+    with pytest.raises(WeightsError, match=r"uncompressed size is .* bytes; expected at most"):
         load_parts(path)
     assert list(temporary.glob("elmokit*")) == []
 
 
 def test_zip_bomb_of_many_small_entries_is_stopped(files: dict[str, bytes], tmp_path: Path) -> None:
     many = {f"{i}.hdf5": bytes(8 << 20) for i in range(4)}
-    with pytest.raises(WeightsError, match="contents have"):
+    with pytest.raises(WeightsError, match="uncompressed size"):
         load_parts(pack(tmp_path / "a.zip", files | many))
 
 
@@ -209,7 +209,7 @@ def test_archive_with_several_models_lists_their_directories(
     files: dict[str, bytes], tmp_path: Path
 ) -> None:
     both = {f"{folder}/{name}": c for folder in ("en", "de") for name, c in files.items()}
-    with pytest.raises(WeightsError, match="several models, in de, en"):
+    with pytest.raises(WeightsError, match="several models: de, en"):
         load_parts(pack(tmp_path / "a.zip", both))
 
 

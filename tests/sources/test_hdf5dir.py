@@ -93,13 +93,13 @@ def test_vocabulary_is_converted(tmp_path: Path) -> None:
 
 def test_word_input_model_requires_its_vocabulary(tmp_path: Path) -> None:
     folder = write_hdf5(make_parts("words"), tmp_path / "old")
-    with pytest.raises(WeightsError, match=r"reads 5 words, but its vocabulary has 0.*vocab\.txt"):
+    with pytest.raises(WeightsError, match=r"5 word embeddings.* has 0.*vocab\.txt"):
         load_parts(folder)
     words = tmp_path / "elsewhere.txt"
     words.write_text("\n".join(WORDS) + "\n")
     assert load_parts(folder, vocab=words).vocabulary is not None
     (folder / "vocab.txt").write_text("one\ntwo\n")
-    with pytest.raises(WeightsError, match="reads 5 words, but its vocabulary has 2"):
+    with pytest.raises(WeightsError, match="5 word embeddings, but its vocabulary has 2"):
         load_parts(folder)
 
 

@@ -294,14 +294,14 @@ def test_head_for_another_vocabulary_is_an_error(tmp_path: Path) -> None:
 def test_word_input_model_for_another_vocabulary_is_an_error(tmp_path: Path) -> None:
     save(make_parts("words"), tmp_path / "model")
     (tmp_path / "model/vocab.txt").write_text("a\nb\n")
-    with pytest.raises(WeightsError, match="reads 5 words, but its vocabulary has 2"):
+    with pytest.raises(WeightsError, match="5 word embeddings, but its vocabulary has 2"):
         load(tmp_path / "model")
 
 
 def test_error_for_a_missing_vocabulary_says_where_to_put_it(tmp_path: Path) -> None:
     save(make_parts("words"), tmp_path / "model")
     (tmp_path / "model/vocab.txt").rename(tmp_path / "words.txt")
-    with pytest.raises(WeightsError, match=r"reads 5 words, but its vocabulary has 0.*vocab\.txt"):
+    with pytest.raises(WeightsError, match=r"5 word embeddings.* has 0.*vocab\.txt"):
         load(tmp_path / "model")
     assert load(tmp_path / "model", vocab=tmp_path / "words.txt").vocabulary is not None
 

@@ -79,7 +79,7 @@ def test_package_without_a_model_says_what_to_specify(
         ("our", "Did you mean 'ours'"),
         ("nowhere/at/all", "Model 'nowhere/at/all' not found.*allennlp:small"),
         ("original", "Did you mean 'allennlp:original'"),
-        ("allennlp:orignal", "No published model.*Did you mean 'allennlp:original'"),
+        ("allennlp:orignal", "Unknown published model.*Did you mean 'allennlp:original'"),
         ("alennlp:small", "Did you mean 'allennlp:small'"),
         ("", "model name is empty"),
         ("x" * 5000, "cannot be read"),

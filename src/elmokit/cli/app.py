@@ -1,4 +1,4 @@
-"""Commands with complete help: parameters described in docstrings, value names, full summaries."""
+"""Typer commands whose parameters are documented in docstrings, with plain `--help` output."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class _Command(TyperCommand):
     """A command whose parameters are described in the `Args` section of its docstring."""
 
     def __init__(self, name: str | None, *, help: str | None = None, **options: Any) -> None:
-        help, _, described = (help or "").partition("\n\nArgs:\n")
+        help, _, args = (help or "").partition("\n\nArgs:\n")
         super().__init__(name, help=help, **options)
-        descriptions = dict(re.findall(r"^    (\w+): (.+(?:\n     .+)*)", described, re.MULTILINE))
+        descriptions = dict(re.findall(r"^    (\w+): (.+(?:\n     .+)*)", args, re.MULTILINE))
         parameter: Any
         for parameter in self.params:
-            own = descriptions.get(parameter.name, "").split()
-            parameter.help = " ".join([*(parameter.help or "").split(), *own])
+            description = descriptions.get(parameter.name, "")
+            parameter.help = " ".join(f"{parameter.help or ''} {description}".split())
             if parameter.param_type_name == "argument":
                 parameter.metavar = parameter.metavar or str(parameter.name).upper()
 
@@ -35,13 +35,13 @@ class _Command(TyperCommand):
         for title, kind in (("Arguments", "argument"), ("Options", "option")):
             parameters = [p for p in self.get_params(ctx) if p.param_type_name == kind]
             records = filter(None, [p.get_help_record(ctx) for p in parameters])
-            if rows := [(_readable(names, kind), text) for names, text in records]:
+            if rows := [(_replace_type(names, kind), text) for names, text in records]:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
 
-def _readable(names: str, kind: str) -> str:
-    """Replace the Python type behind the names of a parameter, for example `<int range>`."""
+def _replace_type(names: str, kind: str) -> str:
+    """Replace a Python type such as `<int range>` after the names of a parameter, or remove it."""
     names, _, python_type = names.removesuffix(">").partition(" <")
     if not python_type or kind == "argument":
         return names
@@ -50,25 +50,25 @@ def _readable(names: str, kind: str) -> str:
 
 
 class Group(TyperGroup):
-    """Lists commands by the panels they belong to."""
+    """A command group that lists its subcommands in sections."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the names and summaries of all commands."""
-        panels: dict[str, list[tuple[str, str]]] = {}
+        """Write the names and summaries of the subcommands."""
+        sections: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
             command: Any = self.get_command(ctx, name)
             title = command.rich_help_panel or "Commands"
-            panels.setdefault(title, []).append((name, command.get_short_help_str(limit=200)))
-        for title, rows in panels.items():
+            sections.setdefault(title, []).append((name, command.get_short_help_str(limit=200)))
+        for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
 
 
 class App(typer.Typer):
-    """A group of commands; `options` are those of `typer.Typer`."""
+    """A Typer application. `options` are passed to `typer.Typer`."""
 
     def __init__(self, *, cls: type[Group] = Group, **options: Any) -> None:
-        # Tables of rich truncate long options in 80 columns.
+        # Rich's tables would truncate long options on narrow terminals.
         super().__init__(cls=cls, no_args_is_help=True, rich_markup_mode=None, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[F], F]:

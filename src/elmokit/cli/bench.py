@@ -31,7 +31,7 @@ def train(
         rows: Batch sizes, separated by commas.
         data: Directory written by `elmo prepare`. Default: random text.
         vocabulary: Vocabulary size of random text.
-        rounds: Number of steps to time; a multiple of 4.
+        rounds: Number of steps to measure. Must be a multiple of 4.
     """
     import torch
 
@@ -80,8 +80,8 @@ def embed(
 ) -> None:
     """Measure the throughput, latency, load time and memory usage of embedding.
 
-    Runs of all combinations of precision and threads are interleaved on the same sentences; medians
-    are reported.
+    Measurements of all combinations of precision and number of threads are interleaved and use the
+    same sentences. The results are medians.
 
     Args:
         preset: Model size with random weights, instead of --model: toy, small, medium or original.
@@ -166,4 +166,4 @@ def _show(report: dict[str, Any]) -> None:
         print_table(report[name], ("precision", "threads", *columns))
     typer.echo(f"\npeak memory: {report['peak_gib']} GiB")
     for note in report["notes"]:
-        typer.echo(f"\nnote: {note}")
+        typer.echo(f"\nNote: {note}")

@@ -13,7 +13,7 @@ from elmokit.cli.output import log, print_json, print_table
 
 def convert(
     model: opt.ModelArgument,
-    out: Annotated[Path, typer.Argument(callback=opt.not_stdout)],
+    out: Annotated[Path, typer.Argument(callback=opt.reject_stdout)],
     weights: opt.Weights = None,
     to: Literal["elmokit", "hdf5", "onnx"] = "elmokit",
     vocab: Path | None = None,
@@ -33,9 +33,9 @@ def convert(
             options.json and weights.hdf5, for AllenNLP, bilm-tf and simple_elmo. onnx: encoder.onnx
             and bilm.onnx, for onnxruntime and for elmokit without torch.
         vocab: Vocabulary file, one word per line. Default: vocab.txt in the model directory.
-        storage: Data type of the stored weights. float16 takes half the space of float32, and int8
-            (one scale per row) a quarter of it. With --to onnx, int8 also makes inference faster
-            and less accurate; the accuracy loss is reported.
+        storage: Data type of the stored weights. float16 needs half the space of float32, and int8
+            (one scale per row) a quarter. With --to onnx, int8 also makes inference faster but
+            less accurate; the accuracy loss is reported.
         part_size: Split the weights into files of about this size in MB. Default: one file.
         without_head: Omit the LM head, its vocabulary and the optimizer state, which are not needed
             to compute vectors.
@@ -63,7 +63,7 @@ def convert(
         "the Adagrad accumulators": parts.accumulators,
         "the warm state": parts.warm if to == "hdf5" else None,
     }
-    lost = [name for name, part in optional.items() if part is not None and to != "elmokit"]
+    omitted = [name for name, part in optional.items() if part is not None and to != "elmokit"]
     result: dict[str, Any] = {"format": to, "folder": str(out)}
     if to == "onnx":
         from elmokit.embed.onnx_export import export
@@ -76,7 +76,7 @@ def convert(
         modeldir.save(parts, out, overwrite=overwrite, storage=storage, part_bytes=part_bytes)
     files = {"elmokit": modeldir.FILES, "hdf5": hdf5dir.FILES, "onnx": onnxdir.FILES}
     written = {name: (out / name).stat().st_size for name in files[to] if (out / name).exists()}
-    result |= {"written": written, "lost": lost}
+    result |= {"written": written, "lost": omitted}
     if as_json:
         print_json(result, indent=2)
         return
@@ -89,5 +89,5 @@ def convert(
             {"layer": j, **dict(zip(columns, row, strict=True))} for j, row in enumerate(layers)
         ]
         print_table(rows, ("layer", *columns))
-    if lost:
-        log(f"note: {to.upper()} cannot store {', '.join(lost)}; omitted")
+    if omitted:
+        log(f"Note: {to.upper()} does not support {', '.join(omitted)}; omitted.")

@@ -1,4 +1,4 @@
-"""`elmo doctor`: report installed packages, devices, and precisions that work on this CPU."""
+"""`elmo doctor`: show versions, extras, devices and supported precisions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from elmokit.cli import options as opt
 from elmokit.cli.output import print_json
 from elmokit.progress import plural
 
-# The purpose of each extra for users; its packages are read from the metadata of elmokit.
-_ENABLES = {
+# The features that each extra enables. Its packages are listed in elmokit's metadata.
+_FEATURES = {
     "all": "all of the following except flair",
     "arrow": "vectors in Parquet files and Arrow tables",
     "coref": "elmo task coref",
@@ -60,7 +60,7 @@ def doctor(
         "packages": packages.pop(None),
         "extras": {
             extra: {"enables": enables, "packages": packages.get(extra, {})}
-            for extra, enables in _ENABLES.items()
+            for extra, enables in _FEATURES.items()
         },
         "devices": devices,
         **(_precisions() if probe else {}),
@@ -72,7 +72,7 @@ def doctor(
 
 
 def _packages() -> dict[str | None, dict[str, str | None]]:
-    """Return the installed versions of the packages of each extra; None is the core."""
+    """Return the installed version of each package by extra. Core packages have the key None."""
     extras = importlib.metadata.metadata("elmokit").get_all("Provides-Extra") or []
     packages: dict[str | None, dict[str, str | None]] = {extra: {} for extra in (None, *extras)}
     for requirement in importlib.metadata.requires("elmokit") or []:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from elmokit.cli import options as opt
-from elmokit.cli.output import INTERRUPTED, finished_work, log, log_summary, print_json, resumed
+from elmokit.cli.output import INTERRUPTED, log, log_summary, print_json, resumed_work, saved_work
 from elmokit.cli.progress import token_bar
 from elmokit.errors import ElmoError
 from elmokit.progress import plural
@@ -52,11 +52,12 @@ def embed(
     directory of shards does not.
 
     Args:
-        files: Parquet files (one sentence per row) and URLs such as s3://bucket/file also work.
+        files: Parquet files (one sentence per row) and URLs such as s3://bucket/file are also
+            supported.
         output: Output file. The suffix selects the format: .h5 (in AllenNLP's layout), .npz,
             .safetensors or .parquet (one row per token). Without a suffix: a directory of Parquet
             shards.
-        model: ONNX models also work and do not need PyTorch.
+        model: ONNX models are also supported and do not require PyTorch.
         gamma: With --layer mix: scale factor.
         state: Initial LSTM state of each sentence. reset: zero, so that vectors depend only on the
             sentence. warm: the state stored with the model. carry: the final state of the previous
@@ -70,8 +71,7 @@ def embed(
         engine: Where to run. local: on this machine. ray: on a Ray cluster (pip install
             'elmokit[ray]'); the output must be a directory, and all machines must be able to access
             it and the model.
-        address: With --engine ray: address of the cluster. Default: start a cluster on this
-            machine.
+        address: With --engine ray: address of the cluster. Default: start a local cluster.
         column: Text column of Parquet files.
         chunk_bytes: Approximate size of a chunk of text in bytes. An interrupted run resumes at
             the first unfinished chunk.
@@ -99,7 +99,7 @@ def embed(
     if engine == "ray":
         backend = RayCluster(model, weights, precision, device, workers, address)
     try:
-        with token_bar(shown=not quiet) as bar:
+        with token_bar(enabled=not quiet) as bar:
             summary = embed_corpus(
                 backend,
                 files,
@@ -116,7 +116,7 @@ def embed(
         raise typer.Exit(INTERRUPTED) from None
     except ElmoError:
         if finished := _finished(output):
-            log(f"note: {finished}")
+            log(f"Note: {finished}")
         raise
     if as_json:
         print_json({**dataclasses.asdict(summary), "output": str(summary.output)})
@@ -126,7 +126,7 @@ def embed(
         plural(summary.tokens, "token"),
         f"{summary.tokens_per_second:,.0f} tokens/s" if summary.tokens_per_second else "",
         f"bottleneck: {summary.bottleneck}" if summary.bottleneck else "",
-        resumed(summary.resumed_sentences, "sentence"),
+        resumed_work(summary.resumed_sentences, "sentence"),
     )
 
 
@@ -143,8 +143,8 @@ def _check_engine(engine: str, address: str | None, output: str) -> None:
 
 
 def _finished(output: str) -> str:
-    """Describe what an interrupted run has finished; "" if nothing."""
+    """Return a message about the results of an interrupted run; empty if there are none."""
     from elmokit.bulk.output import count_finished_sentences
 
     sentences = count_finished_sentences(output)
-    return finished_work(sentences, "sentence") if sentences else ""
+    return saved_work(sentences, "sentence") if sentences else ""

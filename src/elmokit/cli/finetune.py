@@ -10,7 +10,8 @@ from elmokit.cli import options as opt
 from elmokit.cli.output import print_training
 from elmokit.cli.progress import stderr_logger
 
-_OLD_ACCUMULATORS = (
+_RESUMED = "Adagrad continues with the accumulators of the model."
+_UNUSED = (
     "The model contains Adagrad accumulators, which adamw does not use. To continue training like "
     "bilm-tf, use --set optimizer.kind=adagrad (see docs/how-to/formats.md)."
 )
@@ -56,13 +57,13 @@ def finetune(
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device
     from elmokit.sources.resolve import load_parts
-    from elmokit.train import finetune as tuning
+    from elmokit.train import finetune as finetuning
     from elmokit.train.loop import train as run_training
 
     corpus = Corpus.open(data)
-    start = tuning.start_from(load_parts(model, weights), corpus, new_head=new_head)
+    start = finetuning.start_from(load_parts(model, weights), corpus, new_head=new_head)
     with opt.usage_errors():
-        config = tuning.finetune_config(
+        config = finetuning.finetune_config(
             start,
             corpus,
             epochs=epochs,
@@ -71,15 +72,14 @@ def finetune(
             settings=settings or [],
             seed=seed,
         )
-    log = stderr_logger(shown=not quiet)
+    log = stderr_logger(enabled=not quiet)
     if start.new_head:
         log(
             f"Training a new head for {corpus.n_words:,} words alone for the first "
             f"{config.optimizer.head_steps:,} of {config.max_steps:,} steps."
         )
     if start.parts.accumulators:
-        continues = "Adagrad continues with the accumulators of the model."
-        log(continues if config.optimizer.kind == "adagrad" else _OLD_ACCUMULATORS)
+        log(_RESUMED if config.optimizer.kind == "adagrad" else _UNUSED)
     if "valid" not in corpus.splits:
         log(
             f"{data} has no held-out text, so perplexity is not measured. To hold out text, use "
@@ -97,14 +97,14 @@ def finetune(
         start=start.parts,
         warm_state=warm_state,
     )
-    perplexity = tuning.perplexity_by_stage(config, result)
+    perplexity = finetuning.perplexity_by_stage(config, result)
     summary = {
         "head_steps": config.optimizer.head_steps,
         "new_head": start.new_head,
         "perplexity": perplexity,
     }
     print_training(result, summary, as_json=as_json)
-    names = {"before": "before", "head": "after training the head", "after": "after"}
-    if values := [f"{p['mean']:.2f} {names[name]}" for name, p in perplexity.items()]:
+    stages = {"before": "before", "head": "after training the head", "after": "after"}
+    if values := [f"{p['mean']:.2f} {stages[name]}" for name, p in perplexity.items()]:
         log(f"Held-out perplexity: {', '.join(values)}.")
     log(f"Saved the model to {result.model}.")

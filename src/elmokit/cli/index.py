@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from elmokit.cli import options as opt
-from elmokit.cli.output import INTERRUPTED, finished_work, log, log_summary, print_json, resumed
+from elmokit.cli.output import INTERRUPTED, log, log_summary, print_json, resumed_work, saved_work
 from elmokit.cli.progress import token_bar
 from elmokit.progress import plural
 
@@ -47,7 +47,7 @@ def index(
 
     Args:
         output: Index directory.
-        files: Not required to add --ann to an existing index.
+        files: Not required if --ann is added to an existing index.
         layer: Default: all.
         ann: Also build an approximate index of this layer, for fast search in many millions of
             tokens. Its recall is measured and reported. Can be repeated.
@@ -78,23 +78,23 @@ def index(
         check_index_output(output, **flags)
         check_documents(files)  # before the model is loaded
         try:
-            with token_bar(shown=not quiet) as bar:
+            with token_bar(enabled=not quiet) as bar:
                 elmo = load(model, weights, device, precision, "torch")
                 options = {**flags, "skip_bad": skip_bad}
-                done = build_index(elmo, files, output, settings, on_progress=bar, **options)
+                result = build_index(elmo, files, output, settings, on_progress=bar, **options)
         except KeyboardInterrupt:
-            log(f"Interrupted. {finished_work(kept_tokens(output), 'token')}")
+            log(f"Interrupted. {saved_work(kept_tokens(output), 'token')}")
             raise typer.Exit(INTERRUPTED) from None
         log_summary(
-            done.output,
-            plural(done.sentences, "sentence"),
-            plural(done.tokens, "token"),
-            plural(done.words, "word"),
-            f"{done.n_bytes / 1e6:,.1f} MB",
-            f"{done.tokens_per_second:,.0f} tokens/s",
-            resumed(done.resumed_tokens, "token"),
+            result.output,
+            plural(result.sentences, "sentence"),
+            plural(result.tokens, "token"),
+            plural(result.words, "word"),
+            f"{result.n_bytes / 1e6:,.1f} MB",
+            f"{result.tokens_per_second:,.0f} tokens/s",
+            resumed_work(result.resumed_tokens, "token"),
         )
-        summary = {**dataclasses.asdict(done), "output": str(done.output)}
+        summary = {**dataclasses.asdict(result), "output": str(result.output)}
     if ann:
         summary["ann"] = _add_ann(output, ann, recall)
     if as_json:
@@ -106,7 +106,7 @@ def _add_ann(directory: Path, layer: list[str], recall: float) -> dict[str, Any]
     from elmokit.search.index import TokenIndex
 
     index = TokenIndex.open(directory)
-    # A stored mix is used with its stored weights.
+    # A stored mix has fixed weights.
     choices = index.parse(layer, index.meta.stored.get("mix") if "mix" in layer else None)
     ann = add_ann(index, choices, recall=recall).meta.ann
     for choice in choices:

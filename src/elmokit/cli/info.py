@@ -1,4 +1,4 @@
-"""`elmo info`: show a model without running it."""
+"""`elmo info`: show the architecture and contents of a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
     from elmokit.sources.onnxdir import OnnxParts
 
-_CARD_LINES = 6
+_MAX_CARD_LINES = 6
 
 
 def info(
@@ -28,7 +28,7 @@ def info(
     Reads and validates all weights.
 
     Args:
-        model: ONNX models also work and do not need PyTorch.
+        model: ONNX models are also supported and do not require PyTorch.
         installed: List the installed models, which can be loaded by name.
     """
     if installed:
@@ -47,12 +47,12 @@ def info(
     if as_json:
         print_json(summary, indent=2)
         return
-    for label, text in _lines(parts, summary):
+    for label, text in _rows(parts, summary):
         typer.echo(f"{label:<12}{text}")
-    # The beginning of the model card, without tables that repeat the lines above.
+    # Omit tables in the model card, which repeat the lines above.
     lines = [line.lstrip("# ") for line in (parts.card or "").splitlines()]
     prose = [line for line in lines if line.strip() and not line.startswith(("|", "---"))]
-    for line in prose[:_CARD_LINES] + ["..."] * (len(prose) > _CARD_LINES):
+    for line in prose[:_MAX_CARD_LINES] + ["..."] * (len(prose) > _MAX_CARD_LINES):
         typer.echo(f"  {line}")
 
 
@@ -64,8 +64,8 @@ def _list_installed(as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     for name, path in named_models().items():
         size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-        own = name not in packages or packages[name].path != path
-        package = "elmokit" if own else f"{packages[name].package} {packages[name].version}"
+        is_bundled = name not in packages or packages[name].path != path
+        package = "elmokit" if is_bundled else f"{packages[name].package} {packages[name].version}"
         rows.append({"name": name, "package": package, "bytes": size, "path": str(path)})
     if as_json:
         print_json(rows, indent=2)
@@ -84,7 +84,7 @@ def _open_onnx(model: str) -> OnnxParts:
 
 
 def _describe(parts: ModelParts | OnnxParts) -> dict[str, Any]:
-    from elmokit.sources.onnxdir import OnnxParts  # `modeldir` needs torch
+    from elmokit.sources.onnxdir import OnnxParts  # `modeldir` imports torch
 
     summary = {
         "source": parts.source,
@@ -104,8 +104,8 @@ def _describe(parts: ModelParts | OnnxParts) -> dict[str, Any]:
     return summary | {"parameters": parts.n_parameters, "head": head, "adagrad": adagrad}
 
 
-def _lines(parts: ModelParts | OnnxParts, summary: dict[str, Any]) -> list[tuple[str, str]]:
-    from elmokit.sources.card import lines, training_lines
+def _rows(parts: ModelParts | OnnxParts, summary: dict[str, Any]) -> list[tuple[str, str]]:
+    from elmokit.sources.card import architecture_rows, training_rows
 
     kind = f" (ONNX, {summary['storage']})" if "storage" in summary else ""
     words = "none" if summary["vocabulary"] is None else f"{summary['vocabulary']:,} words"
@@ -114,13 +114,13 @@ def _lines(parts: ModelParts | OnnxParts, summary: dict[str, Any]) -> list[tuple
     names = ", ".join(file.name for file in parts.files)
     return [
         ("model", f"{parts.source}{kind}"),
-        *lines(parts.config),
+        *architecture_rows(parts.config),
         *parameters,
         ("vocabulary", words),
         ("LM head", "yes" if summary["head"] else "none"),
         ("warm state", "yes" if summary["warm"] else "none"),
         *adagrad,
-        *training_lines(parts.metadata),
+        *training_rows(parts.metadata),
         ("on disk", f"{summary['bytes'] / 1e6:,.1f} MB: {names}"),
         ("card", "none" if parts.card is None else ""),
     ]

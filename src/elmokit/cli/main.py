@@ -19,8 +19,8 @@ from elmokit.cli.app import App, Group
 from elmokit.cli.output import log
 from elmokit.errors import DependencyError, ElmoError, ElmoWarning
 
-#: Modules by section of `elmo --help`. The command of a module is the function with its name, or
-#: its `app` if it has subcommands.
+#: Command modules by section of `elmo --help`. A module contains a function of the same name or, if
+#: the command has subcommands, an `app`.
 _SECTIONS = {
     "Embed and search": ("embed", "index", "neighbors", "serve"),
     "Train language models": ("prepare", "train", "finetune", "warm"),
@@ -30,14 +30,14 @@ _SECTIONS = {
 }
 
 
-class _Root(Group):
+class _RootGroup(Group):
     def list_commands(self, ctx: Any) -> list[str]:
         return [name for names in _SECTIONS.values() for name in names]
 
 
 app = App(
     name="elmo",
-    cls=_Root,
+    cls=_RootGroup,
     help="ELMo: word vectors that depend on the whole sentence.",
     epilog="Start with: echo 'I read the book .' | elmo embed - -o vectors.h5",
     pretty_exceptions_enable=False,
@@ -73,27 +73,27 @@ def _options(
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    log(f"warning: {message}")
+    log(f"Warning: {message}")
 
 
 def run() -> None:
-    """Run the command line: the entry point of the package."""
+    """Run the `elmo` command and exit with its exit code."""
     warnings.simplefilter("always", ElmoWarning)
     warnings.showwarning = _show_warning
-    # `kill` and job schedulers send SIGTERM: interrupt the command, as Ctrl-C does.
+    # Handle SIGTERM, which `kill` and job schedulers send, like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
-    except (ElmoError, OSError) as error:  # OSError: standard output cannot be written
-        log(f"error: {error}")
+    except (ElmoError, OSError) as error:  # OSError: cannot write to standard output
+        log(f"Error: {error}")
         sys.exit(1)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        log(f"error: {DependencyError('torch', None, 'This command')}")
+        log(f"Error: {DependencyError('torch', None, 'This command')}")
         sys.exit(1)
-    except SystemExit as stop:
+    except SystemExit as exit_:
         # typer prints nothing when a command is interrupted.
-        if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):
+        if isinstance(getattr(exit_.__context__, "__cause__", None), KeyboardInterrupt):
             log("Interrupted.")
         raise

@@ -1,4 +1,4 @@
-"""`elmo neighbors`: find the nearest tokens in context."""
+"""`elmo neighbors`: find the nearest neighbors of a word in context."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def neighbors(
     Compares a word in a sentence with every token of a text by cosine similarity, layer by layer.
     Layer 0 represents only the word; the other layers also represent its context. Memory usage does
     not depend on the size of the text. For repeated queries, build an index first with `elmo
-    index`. With --static, also lists the nearest words according to static vectors, which ignore
-    the context.
+    index`. With --static, the nearest words by static vectors, which ignore the context, are
+    also listed.
 
     Args:
-        files: A directory written by `elmo index` also works.
+        files: Alternatively, a directory written by `elmo index`.
         query: Sentence with one word in brackets, for example 'The [play] was long .' Can be
             repeated.
         token: Number of an indexed token (see --json) to use as a query. Requires an index. Can be
@@ -113,21 +113,21 @@ def neighbors(
         sentences = read_sentences(files, tokenized=tokenized, split=split, skipped=skipped)
         text = (Passage(s.tokens, f"{s.file}:{s.line}") for s in sentences)
         options |= {"layer": layer or ALL_AND_AVERAGE, "state": state, "max_tokens": max_tokens}
-        with token_bar(shown=not quiet) as bar:
+        with token_bar(enabled=not quiet) as bar:
             options["on_window"] = lambda tokens: bar(Progress(tokens, 0, None))
             results = search_text(elmo, marked, text, **options)
         summary = f"{plural(results[0].tokens, 'token')} searched"
         log_skipped(skipped.count, skipped.first)
     for result in results:
-        values, shown = result.to_dict(), str(result)
+        values, output = result.to_dict(), str(result)
         if table is not None:
             word = result.query.word
-            near = table.neighbors(word, k) if word in table else []
-            listed = [{"word": word, "score": round(score, 6)} for word, score in near]
-            values["static"] = {"name": table.name, "neighbors": listed}
-            words = ", ".join(f"{word} {score:.3f}" for word, score in near)
-            shown += f"\n{table.name}: {words or 'unknown word'}"
-        print_result(values, f"{shown}\n", as_json=as_json)
+            nearest = table.neighbors(word, k) if word in table else []
+            entries = [{"word": word, "score": round(score, 6)} for word, score in nearest]
+            values["static"] = {"name": table.name, "neighbors": entries}
+            words = ", ".join(f"{word} {score:.3f}" for word, score in nearest)
+            output += f"\n{table.name}: {words or 'unknown word'}"
+        print_result(values, f"{output}\n", as_json=as_json)
     log(summary)
 
 

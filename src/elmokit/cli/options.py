@@ -1,6 +1,6 @@
-"""Options that several commands share, so that each has one name and one help text.
+"""Options that several commands share.
 
-A command appends to the help text with the `Args` section of its docstring.
+A command can extend the help text of a shared option in the `Args` section of its docstring.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ Precision = Annotated[
 _TEXT_FILES = (
     "UTF-8 text files, optionally compressed (.gz, .xz, .bz2, .zst), or '-' for standard input."
 )
-#: For commands that read text like `elmo embed`.
+#: For commands that read text in the same way as `elmo embed`.
 SENTENCES = f"{_TEXT_FILES} One sentence per line."
 SentenceFiles = Annotated[list[str], typer.Argument(help=SENTENCES)]
 SplitLines = Annotated[
     bool,
     typer.Option("--split", help="Split each line into sentences; ignore empty lines."),
 ]
-#: For commands that read text like `elmo prepare`.
+#: For commands that read text in the same way as `elmo prepare`.
 ParagraphFiles = Annotated[
     list[str],
     typer.Argument(
@@ -136,14 +136,14 @@ StaticTable = Annotated[
 # --------------------------------------------------------------------------------- runs and output
 
 
-def not_stdout(path: Any) -> Any:
-    """Reject `-` as an output path; used as an option callback."""
+def reject_stdout(path: Any) -> Any:
+    """Reject `-` as an output path. An option callback."""
     if path is not None and str(path) == "-":
         raise typer.BadParameter("cannot write to standard output. Specify a path.")
     return path
 
 
-OUTPUT = typer.Option("--output", "-o", callback=not_stdout)
+OUTPUT = typer.Option("--output", "-o", callback=reject_stdout)
 Output = Annotated[Path, OUTPUT]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 Preset = Annotated[
@@ -177,7 +177,7 @@ Deterministic = Annotated[
 
 
 def _check_tensorboard(is_set: bool) -> bool:
-    """Report a missing TensorBoard before data and models are loaded."""
+    """Raise an error if TensorBoard is missing, before data and models are loaded."""
     if is_set:
         from elmokit.train.metrics import check_tensorboard
 
@@ -203,7 +203,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress
 
 
 class _UsageError(typer.BadParameter):
-    """A usage error that is not about a single option."""
+    """A usage error that does not refer to a single option."""
 
     def format_message(self) -> str:
         return self.message
@@ -211,7 +211,7 @@ class _UsageError(typer.BadParameter):
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Report settings that the library rejects as usage errors, with exit code 2."""
+    """Convert each `ConfigError` to a usage error, which exits with code 2."""
     try:
         yield
     except ConfigError as error:
@@ -219,12 +219,12 @@ def usage_errors() -> Iterator[None]:
 
 
 def as_settings(options: Mapping[str, object]) -> list[str]:
-    """Return the options that have a value, as `--set` expects them: NAME=VALUE."""
+    """Format all options that are not None as NAME=VALUE, the format of `--set`."""
     return [f"{name}={value}" for name, value in options.items() if value is not None]
 
 
 def check_layers(layers: Sequence[str] | None, mix: Sequence[float] | None) -> None:
-    """Check --layer and --mix, as far as possible without a model."""
+    """Validate --layer and --mix as far as possible without a model."""
     from elmokit.embed.layer_choice import check_layer, check_mix
 
     with usage_errors():

@@ -1,4 +1,4 @@
-"""What commands print: results to standard output, messages to standard error."""
+"""Print results to standard output and messages to standard error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def print_result(values: object, text: object, *, as_json: bool) -> None:
 
 
 def print_table(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
-    """Print rows as a table of those columns that they have."""
+    """Print rows as a table, without columns that the rows do not contain."""
     rows = list(rows)
     names = [name for name in columns if name in rows[0]]
     cells = [[name.replace("_", " ") for name in names]]
@@ -65,23 +65,23 @@ def log(message: str) -> None:
 
 
 def log_skipped(lines: int, first: object = None) -> None:
-    """Report lines that were skipped, if there are any."""
+    """Log the number of skipped lines and the first of them, if there are any."""
     if lines:
         log(f"{plural(lines, 'line')} skipped, first: {first}")
 
 
 def log_summary(output: object, *details: str) -> None:
-    """Report what was written, for example "vectors.h5: 3 sentences, 13 tokens"."""
+    """Log a summary of the output, for example "vectors.h5: 3 sentences, 13 tokens"."""
     log(f"{output}: {', '.join(detail for detail in details if detail)}")
 
 
-def resumed(n: int, noun: str) -> str:
-    """Describe work that an earlier run finished; "" if there is none."""
+def resumed_work(n: int, noun: str) -> str:
+    """Return a message about results of an earlier run; empty if there are none."""
     return f"{plural(n, noun)} from an earlier run" if n else ""
 
 
-def finished_work(n: int, noun: str) -> str:
-    """Describe what an interrupted run has finished, and how to resume it."""
+def saved_work(n: int, noun: str) -> str:
+    """Return a message about the results of an interrupted run and how to resume it."""
     return (
         f"{plural(n, noun)} finished and saved. Resume with the same command and --resume, or "
         "discard them with --overwrite."

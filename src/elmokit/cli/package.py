@@ -16,9 +16,9 @@ def package(
 ) -> None:
     """Build a wheel that contains a model.
 
-    Writes elmokit_NAME-VERSION-py3-none-any.whl. After you install the wheel (pip install FILE),
-    you can load the model by its name: elmokit.load("NAME") in Python, or --model NAME on the
-    command line. `elmo info --installed` lists the installed models.
+    Writes elmokit_NAME-VERSION-py3-none-any.whl. After installing the wheel (pip install FILE), you
+    can load the model by name: elmokit.load("NAME") in Python, or --model NAME on the command
+    line. `elmo info --installed` lists the installed models.
 
     Args:
         model: Model directory, as written by `elmo train`, `finetune` or `convert`.

@@ -34,7 +34,7 @@ def perplexity(
     Memory usage depends on the length of the longest document, not on the size of the text.
 
     Args:
-        files: A directory written by `elmo prepare` also works; its held-out text is used.
+        files: Alternatively, a directory written by `elmo prepare`, whose held-out text is used.
         state: Initial LSTM state of each sentence. carry: the final state of the previous sentence,
             or zero at the beginning of a document. reset: zero. warm: the state stored with the
             model. all: each of these in turn.
@@ -56,7 +56,7 @@ def perplexity(
     else:
         skipped = SkippedLines(skip_bad)
         splitter = LineSplitter(one_sentence_per_line, tokenized)
-        with token_bar(shown=not quiet) as bar:
+        with token_bar(enabled=not quiet) as bar:
             results = evaluate_text(
                 elmo.bilm,
                 elmo.scorer(),
@@ -91,12 +91,12 @@ def _evaluate_prepared(elmo: ElmoModel, data: str, states: list[str]) -> list[Pe
 
 
 def _states(elmo: ElmoModel, state: str) -> list[str]:
-    """Return the states to measure with; raise an error if the model lacks the chosen one."""
+    """Return the initial states to evaluate."""
     if state == "warm":
-        elmo.initial_state("warm")  # raises if there is none
+        elmo.initial_state("warm")  # raises an error if the model has no warm state
     if state != "all":
         return [state]
     if elmo.warm is None:
-        log("note: the model has no warm state; compute one with `elmo warm`")
+        log("Note: The model has no warm state. Compute one with `elmo warm`.")
         return ["carry", "reset"]
     return ["carry", "reset", "warm"]

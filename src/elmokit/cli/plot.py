@@ -1,4 +1,4 @@
-"""`elmo plot`: plot what the layers encode."""
+"""`elmo plot`: plot senses, similarities, layer weights and surprisal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elmokit.cli.output import log, print_json
 if TYPE_CHECKING:
     from elmokit.plot.figure import ElmoFigure
 
-app = App(help="Plot what the layers encode, as SVG or PNG. Requires pip install 'elmokit[plot]'.")
+app = App(help="Plot senses, similarities and layer weights. Requires pip install 'elmokit[plot]'.")
 
 
 def _check_output(output: Path) -> Path:
@@ -50,8 +50,8 @@ def senses(
     """Plot the uses of a word, one panel per layer.
 
     In layer 0, all uses have the same vector, which depends only on the word. In higher layers,
-    uses with the same sense form groups. Colors show the given senses, or clusters if no senses are
-    given.
+    uses with the same sense form clusters. Colors show the senses in the input, or automatic
+    clusters if the input does not contain senses.
 
     Args:
         text: File with one sentence per line, in which one word is in brackets, optionally followed
@@ -59,8 +59,7 @@ def senses(
             --word.
         word: Word to plot (case-insensitive). Requires an index.
         limit: Maximum number of uses from an index, sampled evenly.
-        clusters: Number of clusters, if no senses are given. Default: the number with the best
-            silhouette score.
+        clusters: Number of automatic clusters. Default: the number with the best silhouette score.
         layer: Default: all.
     """
     in_index = Path(text).is_dir()
@@ -86,7 +85,7 @@ def senses(
         result = project_senses(
             elmo, uses, layer=layer or "all", mix=mix, state=state, clusters=clusters
         )
-    _finish(draw_senses(result), output, result.to_dict(), as_json=as_json)
+    _save(draw_senses(result), output, result.to_dict(), as_json=as_json)
 
 
 @app.command("similarity")
@@ -118,12 +117,12 @@ def similarity(
     from elmokit.plot.similarity import compute_similarity, draw_similarity
 
     elmo = load(model, weights, device, backend="torch")
-    given = [s.split() if tokenized and s is not None else s for s in (first, second)]
-    assert given[0] is not None
+    sentences = [s.split() if tokenized and s is not None else s for s in (first, second)]
+    assert sentences[0] is not None
     result = compute_similarity(
-        elmo, given[0], given[1], layer=layer or "all", mix=mix, state=state
+        elmo, sentences[0], sentences[1], layer=layer or "all", mix=mix, state=state
     )
-    _finish(draw_similarity(result), output, result.to_dict(), as_json=as_json)
+    _save(draw_similarity(result), output, result.to_dict(), as_json=as_json)
 
 
 @app.command("layers")
@@ -143,7 +142,7 @@ def layers(
     from elmokit.plot.layers import draw_layers, read_mixes
 
     mixes = read_mixes(tasks)
-    _finish(draw_layers(mixes), output, {**mixes}, as_json=as_json)
+    _save(draw_layers(mixes), output, {**mixes}, as_json=as_json)
 
 
 @app.command("surprise")
@@ -171,10 +170,10 @@ def surprise(
     tokens = [s.split() for s in sentences]
     scores = elmo.score(tokens if tokenized else sentences, state)
     values = {"sentences": [score.to_dict() for score in scores]}
-    _finish(draw_surprise(scores), output, values, as_json=as_json)
+    _save(draw_surprise(scores), output, values, as_json=as_json)
 
 
-def _finish(figure: ElmoFigure, output: Path, values: dict[str, Any], *, as_json: bool) -> None:
+def _save(figure: ElmoFigure, output: Path, values: dict[str, Any], *, as_json: bool) -> None:
     from elmokit.plot.figure import save_figure
 
     save_figure(figure, output)

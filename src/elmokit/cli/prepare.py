@@ -71,7 +71,7 @@ def prepare(
             seed=seed,
         )
         settings = with_settings(settings, opt.as_settings({"valid": valid}))
-    with opt.usage_errors(), token_bar(shown=not quiet) as bar:
+    with opt.usage_errors(), token_bar(enabled=not quiet) as bar:
         summary = prepare_text(
             files,
             output,

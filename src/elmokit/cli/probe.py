@@ -10,7 +10,7 @@ import typer
 from elmokit.cli import options as opt
 from elmokit.cli.app import App
 from elmokit.cli.output import log, print_result
-from elmokit.cli.progress import part_bar
+from elmokit.cli.progress import step_bar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -40,9 +40,9 @@ def pos(
     """Predict parts of speech from each layer.
 
     Trains a linear classifier per layer on the word vectors of a treebank. Words are syntactic
-    words: "didn't" counts as two. Baselines without context: the most frequent tag of each word in
-    the training data and, with --static, a classifier on static vectors. In the paper, layer 1 is
-    better than layer 2.
+    words, so "didn't" counts as two. Baselines without context: the most frequent tag of each word
+    in the training data and, with --static, a classifier on static vectors. In the paper, layer 1
+    is better than layer 2.
 
     Args:
         directory: Universal Dependencies treebank with the files *train.conllu, *dev.conllu and
@@ -65,7 +65,7 @@ def pos(
     table = None if static is None else load_static(static)
     treebank = read_treebank(directory, tags)
     elmo = load(model, weights, device, precision, "torch")
-    with part_bar(shown=not quiet) as progress:
+    with step_bar(enabled=not quiet) as progress:
         report = measure_pos(
             elmo,
             treebank,
@@ -131,7 +131,7 @@ def wsd(
     table = None if static is None else load_static(static)
     senses, sets, training = read_wordnet(wordnet), read_sets(evaluation), read_semcor(semcor)
     elmo = load(model, weights, device, precision, "torch")
-    with part_bar(shown=not quiet) as progress:
+    with step_bar(enabled=not quiet) as progress:
         report = measure_wsd(
             elmo,
             training,
@@ -185,7 +185,7 @@ def wic(
     table = None if static is None else load_static(static)
     pairs = read_wic(data, gold)
     elmo = load(model, weights, device, backend="torch")
-    with part_bar(shown=not quiet) as progress:
+    with step_bar(enabled=not quiet) as progress:
         report = measure_wic(elmo, pairs, static=table, state=state, seed=seed, progress=progress)
     _print(report, as_json)
     log(

@@ -1,4 +1,4 @@
-"""Progress on stderr: messages, and progress bars on a terminal."""
+"""Log messages and progress bars on stderr."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _KNOWN_SIZE = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]"
 _UNKNOWN_SIZE = "{desc} [{elapsed}]"
 
 
-def stderr_logger(*, shown: bool = True) -> LogFn:
-    """Return a callback that prints messages to stderr, or ignores them."""
-    return log if shown else no_log
+def stderr_logger(*, enabled: bool = True) -> LogFn:
+    """Return a callback that prints messages to stderr or, if not `enabled`, ignores them."""
+    return log if enabled else no_log
 
 
 @contextmanager
-def token_bar(*, shown: bool) -> Iterator[Callable[[Progress], None]]:
+def token_bar(*, enabled: bool) -> Iterator[Callable[[Progress], None]]:
     """Show a progress bar with tokens per second, if stderr is a terminal.
 
-    It also shows the remaining time if the size of the text is known.
+    Also shows the remaining time if the size of the text is known.
     """
     first: Progress | None = None
     start = 0.0
@@ -33,7 +33,7 @@ def token_bar(*, shown: bool) -> Iterator[Callable[[Progress], None]]:
     def update(progress: Progress) -> None:
         nonlocal first, start
         if first is None:
-            # Do not count the tokens of an interrupted run as speed.
+            # Exclude the tokens of an earlier, interrupted run from the speed.
             first, start = progress, time.monotonic()
             bar.bar_format = _UNKNOWN_SIZE if progress.total_bytes is None else _KNOWN_SIZE
             bar.reset(progress.total_bytes)
@@ -47,12 +47,12 @@ def token_bar(*, shown: bool) -> Iterator[Callable[[Progress], None]]:
         bar.update(progress.n_bytes - bar.n)
         bar.refresh()
 
-    with _bar(shown, bar_format=_UNKNOWN_SIZE) as bar:
+    with _bar(enabled, bar_format=_UNKNOWN_SIZE) as bar:
         yield update
 
 
 @contextmanager
-def part_bar(*, shown: bool) -> Iterator[ProgressFn]:
+def step_bar(*, enabled: bool) -> Iterator[ProgressFn]:
     """Show a progress bar for one step at a time, if stderr is a terminal."""
     current = ""
 
@@ -64,14 +64,14 @@ def part_bar(*, shown: bool) -> Iterator[ProgressFn]:
             bar.set_description(step)
         bar.update(done - bar.n)
 
-    with _bar(shown, leave=False) as bar:
+    with _bar(enabled, leave=False) as bar:
         yield update
 
 
-def _bar(shown: bool, **options: Any) -> Any:
+def _bar(enabled: bool, **options: Any) -> Any:
     from tqdm import tqdm
 
-    # By default tqdm shares its lock with other processes through a helper process, which prints an
+    # By default, tqdm creates a lock that is shared between processes. Its helper process prints an
     # error when this process is killed.
     tqdm.set_lock(threading.RLock())
-    return tqdm(disable=not (shown and sys.stderr.isatty()), **options)
+    return tqdm(disable=not (enabled and sys.stderr.isatty()), **options)

@@ -50,10 +50,10 @@ def score(
     sentences = ((s.tokens, s) for s in lines)
     for window in windows(sentences, _WINDOW_TOKENS):
         scores = elmo.score([tokens for tokens, _ in window], state)
-        for (_, read), sentence in zip(window, scores, strict=True):
+        for (_, source), sentence in zip(window, scores, strict=True):
             if as_json:
-                where = {"file": read.file, "line": read.line}
-                print_json({**where, **sentence.to_dict(by_token=by_token)})
+                location = {"file": source.file, "line": source.line}
+                print_json({**location, **sentence.to_dict(by_token=by_token)})
             elif by_token:
                 typer.echo(f"{sentence}\n")
             else:

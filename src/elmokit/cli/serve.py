@@ -51,9 +51,10 @@ def serve(
     pending requests and stops.
 
     Args:
-        model: Additional model to serve under this name. Can be repeated.
+        model: Additional model to serve, and its name in requests. Can be repeated.
         bundled: Serve the bundled model as 'english', the default model.
-        task: Task model to serve under this name, as written by `elmo task`. Can be repeated.
+        task: Task model to serve, as written by `elmo task`, and its name in requests. Can be
+            repeated.
         task_file: Python file that defines the custom task of a --task model. Can be repeated.
         index: Directory written by `elmo index`, for nearest-neighbor search.
         host: Address to listen on; 0.0.0.0 listens on all addresses.
@@ -125,7 +126,7 @@ def serve(
     log(f"{server.url}: loading {', '.join([*models, *settings.tasks])} ...")
     if host not in _LOOPBACK and token is None:
         log(
-            f"warning: everyone who can reach {host} can use this service. Require a token with "
+            f"Warning: Everyone who can reach {host} can use this service. Require a token with "
             "--token, or use an authenticating proxy."
         )
     server.run()

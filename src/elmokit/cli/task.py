@@ -13,7 +13,7 @@ import typer
 from elmokit.cli import options as opt
 from elmokit.cli.app import App, Group
 from elmokit.cli.output import INTERRUPTED, print_json
-from elmokit.cli.progress import part_bar, stderr_logger
+from elmokit.cli.progress import stderr_logger, step_bar
 from elmokit.errors import check_choice
 from elmokit.progress import plural
 from elmokit.tasks.registry import TASKS, is_file
@@ -29,7 +29,7 @@ TaskDirectory = Annotated[
 ]
 MovedModel = Annotated[
     str | None,
-    typer.Option("--model", help="biLM to load, if it has moved since training."),
+    typer.Option("--model", help="biLM to load. Required if its path has changed since training."),
 ]
 
 
@@ -85,12 +85,12 @@ def train(
     task = _task(context)
     options = {"train.seed": seed, "elmo.place": elmo, "static.source": static}
     with opt.usage_errors():
-        config = task.presets[_known("preset", preset, task.presets)]
+        config = task.presets[_choose("preset", preset, task.presets)]
         config = with_settings(config, [*opt.as_settings(options), *(settings or [])])
     torch_device = choose_device(device)
 
-    report = stderr_logger(shown=not quiet)
-    with part_bar(shown=not quiet) as progress:
+    report = stderr_logger(enabled=not quiet)
+    with step_bar(enabled=not quiet) as progress:
         size = round(cache_gb * GIB)
         cache = LayerCache(cache_dir, max_bytes=size, log=report, progress=progress)
         load_bilm = partial(load, model, None, torch_device, precision, "torch")
@@ -117,10 +117,10 @@ def train(
         print_json({"output": str(output), **result.to_dict()})
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
-    log_result = stderr_logger(shown=not (quiet and as_json))
-    for part, scores in (("dev", result.dev), ("test", result.test)):
+    log_result = stderr_logger(enabled=not (quiet and as_json))
+    for split, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
-            log_result(f"{part}: {_figures(scores)} (epoch {result.best_epoch})")
+            log_result(f"{split}: {_format_scores(scores)} (epoch {result.best_epoch})")
     for place, mix in result.mixes.items():
         log_result(f"mix at the {place}: {format_mix(mix)}")
     log_result(f"Saved the model to {output}.")
@@ -150,19 +150,19 @@ def evaluate(
     if as_json:
         print_json({"file": file, "examples": len(examples), **scores})
         return
-    counted = scores.pop("examples", len(examples))  # a task may skip some
-    typer.echo(f"{plural(counted, 'example')}: {_figures(scores)}")
+    counted = scores.pop("examples", len(examples))  # some tasks skip examples
+    typer.echo(f"{plural(counted, 'example')}: {_format_scores(scores)}")
     for name, inner in scores.items():
         if isinstance(inner, dict):
-            for key, figures in inner.items():
-                typer.echo(f"{name} {key}: {_figures(figures)}")
+            for key, values in inner.items():
+                typer.echo(f"{name} {key}: {_format_scores(values)}")
 
 
 def predict(
     context: typer.Context,
     directory: TaskDirectory,
     file: str,
-    form: Annotated[str | None, typer.Option("--input", metavar="FORMAT")] = None,
+    input_format: Annotated[str | None, typer.Option("--input", metavar="FORMAT")] = None,
     model: MovedModel = None,
     device: opt.Device = "auto",
     as_json: opt.LinesAsJson = False,
@@ -171,26 +171,26 @@ def predict(
 
     Args:
         file: Input file, or '-' for standard input.
-        form: Format of FILE: text (raw text) or another format that the task supports, such as
-            conll or jsonl. Default: the first format of the task.
+        input_format: Format of FILE: text (raw text) or another format that the task supports,
+            such as conll or jsonl. Default: the first format of the task.
     """
     from elmokit.tasks.saved import load_saved
     from elmokit.text.lines import read_lines
 
     task = _task(context)
-    form = _known("input format", form, task.inputs)
+    input_format = _choose("input format", input_format, task.inputs)
     saved = load_saved(directory, task, model=model, device=device)
-    examples = task.parse(read_lines([file]), form)
+    examples = task.parse(read_lines([file]), input_format)
     while window := list(islice(examples, _WINDOW)):
         for example, prediction in zip(window, saved.predict(window), strict=True):
             typer.echo(task.format_prediction(example, prediction, as_json=as_json))
 
 
-# ------------------------------------------------------------------------------------------ parts
+# ---------------------------------------------------------------------------------------- helpers
 
 
 def _commands(title: str) -> App:
-    """Return the three commands of a task; the name of their group is the name of the task."""
+    """Return the subcommands of a task. The name of their group is the name of the task."""
     group = App(help=title, add_completion=False)
     group.command("train")(train)
     group.command("evaluate")(evaluate)
@@ -199,7 +199,7 @@ def _commands(title: str) -> App:
 
 
 class _Tasks(Group):
-    """Built-in tasks by name, and files that define a task."""
+    """The subcommands of `elmo task`: built-in tasks, and Python files that define a task."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if is_file(cmd_name):
@@ -223,15 +223,15 @@ def _task(context: typer.Context) -> Task[Any]:
     return load_task(str(context.parent.info_name))
 
 
-def _known(what: str, name: str | None, known: Iterable[str]) -> str:
-    """Return a name of the task, by default the first."""
-    names = list(known)
+def _choose(kind: str, name: str | None, choices: Iterable[str]) -> str:
+    """Validate the name of a preset or format. Default: the first choice."""
+    names = list(choices)
     if name is not None:
-        check_choice(what, name, names)
+        check_choice(kind, name, names)
     return name or names[0]
 
 
-def _figures(scores: dict[str, Any]) -> str:
+def _format_scores(scores: dict[str, Any]) -> str:
     return ", ".join(
         f"{name} {value:.2f}" if isinstance(value, float) else f"{name} {value:,}"
         for name, value in scores.items()

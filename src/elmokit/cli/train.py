@@ -55,7 +55,7 @@ def train(
             max_tokens=max_tokens,
             epochs=epochs,
         )
-    log = stderr_logger(shown=not quiet)
+    log = stderr_logger(enabled=not quiet)
     result = run_training(
         config,
         corpus,

@@ -59,7 +59,7 @@ def warm(
     parts = load_parts(model, weights)
     skipped = SkippedLines(skip_bad)
     splitter = LineSplitter(one_sentence_per_line, tokenized)
-    with token_bar(shown=not quiet) as bar:
+    with token_bar(enabled=not quiet) as bar:
         result = warm_state_of_text(
             parts.bilm.to(choose_device(device)),
             parts.vocabulary,
@@ -68,8 +68,8 @@ def warm(
         )
     if not result.sentences:
         raise DataError(
-            "The text is too short for a warm state: expected documents of several sentences, "
-            f"preferably {SENTENCES:,} sentences in all. Give more text."
+            "The text is too short to compute a warm state: expected documents with several "
+            f"sentences, preferably at least {SENTENCES:,} sentences in total. Provide more text."
         )
     parts.bilm.cpu()
     parts.warm = result.state
@@ -79,7 +79,7 @@ def warm(
     if result.sentences < SENTENCES:
         warn(
             f"The warm state is the mean over only {count}; {SENTENCES:,} or more are recommended. "
-            "Give more text."
+            "Provide more text."
         )
     if as_json:
         print_json({"model": str(target), "sentences": result.sentences})

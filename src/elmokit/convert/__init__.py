@@ -1,1 +1,1 @@
-"""Read and write models in the formats of other programs."""
+"""Read and write models in the formats of other libraries."""

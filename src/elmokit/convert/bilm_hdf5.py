@@ -1,7 +1,7 @@
-"""The weight files of bilm-tf and AllenNLP: `options.json` and one HDF5 file.
+"""Read and write the model files of bilm-tf and AllenNLP: `options.json` and one HDF5 file.
 
-Reading and writing are exact inverses: tensors are only transposed, so a float32 file survives a
-round trip bit by bit. The format does not include the LM head.
+Tensors are transposed but not changed otherwise, so a round trip preserves float32 weights exactly.
+The format does not include the LM head.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from elmokit.config import BiLMConfig, CharCnnConfig
-from elmokit.convert.weights import Entry, build_module, read_parameters, same
+from elmokit.convert.weights import Entry, build_module, read_parameters, unchanged
 from elmokit.errors import ConfigError, WeightsError, suggest, warn
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import N_CHARACTERS, N_STORED_CHARACTERS
@@ -39,20 +39,20 @@ def read(options: Path, weights: Path) -> BiLM:
     """Read a biLM.
 
     Args:
-        options: The `options.json`.
+        options: The `options.json` file.
         weights: The HDF5 file.
     """
     with hdf5_errors(weights, error=WeightsError), open_hdf5(weights, error=WeightsError) as file:
         table = find_dataset(file, "embedding", error=WeightsError)
         n_words = int(table.shape[0]) if table is not None and table.shape else None
         config = read_options(options, n_words=n_words)
-        find = functools.partial(_find, file)
-        parameters = read_parameters(entries(config), find, _names(file), weights)
+        find = functools.partial(_find_dataset, file)
+        parameters = read_parameters(entries(config), find, _dataset_names(file), weights)
     return build_module(lambda: BiLM(config), parameters)
 
 
 def write(bilm: BiLM, options: Path, weights: Path) -> None:
-    """Write a biLM for AllenNLP, bilm-tf and simple_elmo; the files are not written atomically."""
+    """Write a biLM for AllenNLP, bilm-tf and simple_elmo. The files are not written atomically."""
     state = {name: tensor.detach().cpu().numpy() for name, tensor in bilm.state_dict().items()}
     with weights.open("wb") as file:
         writer = Hdf5Writer(file)
@@ -67,10 +67,10 @@ def write(bilm: BiLM, options: Path, weights: Path) -> None:
 
 
 def read_options(path: Path, *, n_words: int | None = None) -> BiLMConfig:
-    """Read an `options.json`.
+    """Read the configuration of a biLM.
 
     Args:
-        path: The file.
+        path: The `options.json` file.
         n_words: Vocabulary size of a model without `char_cnn`. Default: `n_tokens_vocab`.
     """
     values = read_json(path)
@@ -89,7 +89,7 @@ def _from_options(options: Mapping[str, Any], n_words: int | None) -> BiLMConfig
         return BiLMConfig.from_dict({"lstm": lstm, "n_words": n_words})
     defaults = {"activation": "relu", "n_characters": N_CHARACTERS}
     cnn = _section(options, "char_cnn", _CHAR_CNN_KEYS, **defaults)
-    # bilm-tf trains with 261 and predicts with 262; the weights are the same.
+    # bilm-tf uses 261 for training and 262 for prediction, with the same weights.
     if (n_characters := cnn["n_characters"]) not in (N_STORED_CHARACTERS, N_CHARACTERS):
         raise ConfigError(
             f"Unsupported char_cnn.n_characters: {n_characters}. Expected 261 (training) or 262 "
@@ -104,9 +104,9 @@ def _from_options(options: Mapping[str, Any], n_words: int | None) -> BiLMConfig
 
 
 def to_options(config: BiLMConfig) -> dict[str, Any]:
-    """Return the contents of an `options.json` for prediction."""
-    next(entries(config))  # raises if the format does not support the model
-    # Clips are written even if they are null, because AllenNLP requires the keys.
+    """Return the contents of an `options.json` file for prediction."""
+    next(entries(config))  # raises an error if the format does not support the model
+    # AllenNLP requires the keys of the clips, even if they are null.
     options: dict[str, Any] = {"lstm": config.lstm.to_dict()}
     if config.char_cnn is None:
         return options | {"n_tokens_vocab": config.n_words}
@@ -116,13 +116,13 @@ def to_options(config: BiLMConfig) -> dict[str, Any]:
 
 
 def _section(
-    options: Mapping[str, Any], name: str, known: Collection[str], **defaults: Any
+    options: Mapping[str, Any], name: str, keys: Collection[str], **defaults: Any
 ) -> dict[str, Any]:
     section = options.get(name)
     if not isinstance(section, Mapping):
         raise ConfigError(f"The key '{name}' is missing or not an object.")
-    _check_keys(section, known, f"{name}.")
-    return {key: section.get(key, defaults.get(key)) for key in known}
+    _check_keys(section, keys, f"{name}.")
+    return {key: section.get(key, defaults.get(key)) for key in keys}
 
 
 def _check_keys(values: Mapping[str, Any], known: Collection[str], prefix: str) -> None:
@@ -130,7 +130,7 @@ def _check_keys(values: Mapping[str, Any], known: Collection[str], prefix: str) 
         if key not in known:
             missing = [name for name in known if name not in values]
             if suggestion := suggest(key, missing):
-                # A misspelled clip would silently give unclipped vectors.
+                # Ignoring a misspelled clip would give wrong vectors without an error.
                 raise ConfigError(f"Unknown key '{prefix}{key}'.{suggestion}")
             warn(f"Ignoring the unknown key '{prefix}{key}' in the options.")
 
@@ -139,15 +139,15 @@ def _check_keys(values: Mapping[str, Any], known: Collection[str], prefix: str) 
 
 
 def _transposed(name: str, shape: tuple[int, int], parameter: str) -> Entry:
-    """Describe a matrix that TensorFlow applies as x W and torch as x W^T."""
+    """Return the entry of a matrix that TensorFlow applies as x W and torch as x W^T."""
     return Entry(name, shape, (parameter,), lambda a: (a.T,), lambda a: a.T)
 
 
 def entries(config: BiLMConfig) -> Iterator[Entry]:
-    """Yield the datasets of a model; checkpoints of bilm-tf contain the same tensors.
+    """Yield the datasets of a model. Checkpoints of bilm-tf contain the same tensors.
 
     Raises:
-        ConfigError: The format does not support such a model.
+        ConfigError: The format does not support the model.
     """
     if config.lexicon is not None:
         raise ConfigError(
@@ -157,28 +157,28 @@ def entries(config: BiLMConfig) -> Iterator[Entry]:
     d, h = config.lstm.projection_dim, config.lstm.dim
     if (cnn := config.char_cnn) is None:
         assert config.n_words is not None
-        yield same("embedding", (config.n_words, d), "encoder.embedding")
+        yield unchanged("embedding", (config.n_words, d), "encoder.embedding")
     else:
         yield from _encoder_entries(cnn, d)
     for number, direction in enumerate(("forward_lm", "backward_lm")):
         for layer in range(config.lstm.n_layers):
-            ours = f"{direction}.layers.{layer}."
-            theirs = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/"
+            prefix = f"{direction}.layers.{layer}."
+            tf_prefix = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/"
             yield Entry(
-                theirs + "W_0",
+                tf_prefix + "W_0",
                 (2 * d, 4 * h),
-                (ours + "weight_input", ours + "weight_recurrent"),
+                (prefix + "weight_input", prefix + "weight_recurrent"),
                 lambda w: (w[:d].T, w[d:].T),
                 lambda w_x, w_r: np.concatenate([w_x, w_r], axis=1).T,
             )
-            yield same(theirs + "B", (4 * h,), ours + "bias")
+            yield unchanged(tf_prefix + "B", (4 * h,), prefix + "bias")
             if config.lstm.has_projection:
-                yield _transposed(theirs + "W_P_0", (h, d), ours + "weight_projection")
+                yield _transposed(tf_prefix + "W_P_0", (h, d), prefix + "weight_projection")
 
 
 def _encoder_entries(cnn: CharCnnConfig, d: int) -> Iterator[Entry]:
     f = cnn.n_filters
-    yield same("char_embed", (N_STORED_CHARACTERS, cnn.embedding_dim), "encoder.char_embed")
+    yield unchanged("char_embed", (N_STORED_CHARACTERS, cnn.embedding_dim), "encoder.char_embed")
     for i, (width, count) in enumerate(cnn.filters):
         yield Entry(
             f"CNN/W_cnn_{i}",
@@ -187,26 +187,26 @@ def _encoder_entries(cnn: CharCnnConfig, d: int) -> Iterator[Entry]:
             lambda a: (a[0].transpose(2, 1, 0),),
             lambda a: a.transpose(2, 1, 0)[None],
         )
-        yield same(f"CNN/b_cnn_{i}", (count,), f"encoder.convolutions.{i}.bias")
+        yield unchanged(f"CNN/b_cnn_{i}", (count,), f"encoder.convolutions.{i}.bias")
     for i in range(cnn.n_highway):
-        for part in ("carry", "transform"):
-            ours = f"encoder.highways.{i}.{part}."
-            yield _transposed(f"CNN_high_{i}/W_{part}", (f, f), ours + "weight")
-            yield same(f"CNN_high_{i}/b_{part}", (f,), ours + "bias")
+        for name in ("carry", "transform"):
+            prefix = f"encoder.highways.{i}.{name}."
+            yield _transposed(f"CNN_high_{i}/W_{name}", (f, f), prefix + "weight")
+            yield unchanged(f"CNN_high_{i}/b_{name}", (f,), prefix + "bias")
     if f != d:
         yield _transposed("CNN_proj/W_proj", (f, d), "encoder.projection.weight")
-        yield same("CNN_proj/b_proj", (d,), "encoder.projection.bias")
+        yield unchanged("CNN_proj/b_proj", (d,), "encoder.projection.bias")
 
 
-def _find(file: Any, name: str) -> Any:
-    # Models of one layer were saved without the MultiRNNCell scope.
+def _find_dataset(file: Any, name: str) -> Any:
+    # Models with a single layer are saved without the MultiRNNCell scope.
     for candidate in (name, name.replace("/MultiRNNCell/Cell0", "")):
         if (dataset := find_dataset(file, candidate, error=WeightsError)) is not None:
             return dataset
     return None
 
 
-def _names(file: Any) -> Iterator[str]:
+def _dataset_names(file: Any) -> Iterator[str]:
     names: list[str] = []
     file.visit(names.append)
     yield from names

@@ -1,19 +1,19 @@
-"""Read models of ELMoForManyLangs: one directory for each of 44 languages.
+"""Read models of ELMoForManyLangs, which consist of one directory per language.
 
     config.json           training settings; `config_path` names the architecture file
     cnn_50_100_...json    the architecture; missing in the published zip files
-    char.dic, word.dic    the lexicons: a character or word, a tab, its index
+    char.dic, word.dic    the lexicon: a character or word, a tab and its index per line
     token_embedder.pkl    weights saved by torch, read with `weights_only=True`
     encoder.pkl
-    classifier.pkl        the LM head, which few models have; it is not read
+    classifier.pkl        the LM head, which few models contain; not read
 
 Differences from bilm-tf's models, and how they are converted:
 
     token encoder      a lexicon of Unicode characters and a word table: `model/lexicon_encoder.py`
-    highways           g x + (1 - g) f(x): the gate is inverted, -W and -b, which is exact
-    LSTM gates         in the order i, f, j, o: reordered to i, j, f, o
-    forget gate        the bias includes 1, which is subtracted. This is exact for a bias of 0.5 to
-                       2 (training starts from 1), otherwise to half a unit in the last place
+    highways           g x + (1 - g) f(x): the gate is inverted (-W and -b), which is exact
+    LSTM gates         i, f, j, o: reordered to i, j, f, o
+    forget gate        the bias includes the constant 1, which is subtracted. The result is exact
+                       for a bias from 0.5 to 2 (training starts from 1); otherwise it is rounded
     skip connections   always used, from the second layer on
 """
 
@@ -28,7 +28,7 @@ import numpy as np
 
 from elmokit.config import BiLMConfig, LexiconConfig, LstmConfig
 from elmokit.convert.torch_pickle import read_state_dict
-from elmokit.convert.weights import Array, Entry, build_module, read_parameters, same
+from elmokit.convert.weights import Array, Entry, build_module, read_parameters, unchanged
 from elmokit.errors import ConfigError, WeightsError, join_names, suggest, warn
 from elmokit.model.bilm import BiLM
 from elmokit.model.lexicon import Lexicon
@@ -93,19 +93,19 @@ def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:
 
 
 def _settings_file(folder: Path) -> Path | None:
-    """Find the architecture file that `config_path` names, only in the directory of the model."""
+    """Return the architecture file that `config_path` specifies, if the model contains it."""
     config = folder / CONFIG
-    named = read_json(config).get("config_path") if config.is_file() else None
-    if isinstance(named, str) and named:
-        name = Path(named.replace("\\", "/")).name
+    config_path = read_json(config).get("config_path") if config.is_file() else None
+    if isinstance(config_path, str) and config_path:
+        name = Path(config_path.replace("\\", "/")).name
         for path in (folder / name, folder / "configs" / name):
             if path.is_file():
                 return path
     warn(
-        f"{folder} does not contain the architecture file ({named or 'config_path'} of {CONFIG}), "
-        "like most models of ELMoForManyLangs. Sizes are derived from the tensors, and the "
-        "settings of all published models are used: relu, at most 50 characters, clipping at "
-        f"{_CLIP:g}. If your model differs, add the file."
+        f"{folder} does not contain the architecture file ({config_path or 'config_path'} in "
+        f"{CONFIG}). This is common for ELMoForManyLangs. Sizes are derived from the tensors, and "
+        "the other settings are those of all published models: relu, at most 50 characters, and "
+        f"clipping at {_CLIP:g}. If your model differs, add the file."
     )
     return None
 
@@ -113,24 +113,24 @@ def _settings_file(folder: Path) -> Path | None:
 def _read_config(
     folder: Path, tensors: Mapping[str, Array], settings: Path | None
 ) -> tuple[BiLMConfig, LexiconConfig]:
-    """Return the configuration according to the tensors and the architecture file."""
+    """Derive the configuration from the tensors and the architecture file."""
     n_words, word_dim = _matrix_shape(tensors, "word_emb_layer.embedding.weight")
     n_characters, char_dim = _matrix_shape(tensors, "char_emb_layer.embedding.weight")
     projection_dim, dim = _matrix_shape(tensors, "forward_layer_0.state_projection.weight")
-    convolutions = _numbered(tensors, "convolutions.{}.weight")
+    convolutions = _numbered_tensors(tensors, "convolutions.{}.weight")
     lexicon = {
         "n_words": n_words,
         "word_dim": word_dim,
         "n_characters": n_characters,
         "embedding_dim": char_dim,
         "filters": [[array.shape[-1], array.shape[0]] for array in convolutions if array.ndim],
-        "n_highway": len(_numbered(tensors, "highways._layers.{}.weight")),
+        "n_highway": len(_numbered_tensors(tensors, "highways._layers.{}.weight")),
         **_LEXICON_SETTINGS,
     }
     lstm = {
         "dim": dim,
         "projection_dim": projection_dim,
-        "n_layers": len(_numbered(tensors, "forward_layer_{}.input_linearity.weight")),
+        "n_layers": len(_numbered_tensors(tensors, "forward_layer_{}.input_linearity.weight")),
         "cell_clip": _CLIP,
         "proj_clip": _CLIP,
         "use_skip_connections": True,
@@ -148,19 +148,19 @@ def _read_config(
 
 
 def _matrix_shape(tensors: Mapping[str, Array], name: str) -> tuple[int, int]:
-    """Return the shape of a matrix, or (0, 0) if there is none."""
+    """Return the shape of a matrix, or (0, 0) if it does not exist."""
     shape = tensors[name].shape if name in tensors else ()
     return (shape[0], shape[1]) if len(shape) == 2 else (0, 0)
 
 
-def _numbered(tensors: Mapping[str, Array], pattern: str) -> list[Array]:
-    """Return the tensors that are numbered from 0, up to the first missing number."""
+def _numbered_tensors(tensors: Mapping[str, Array], pattern: str) -> list[Array]:
+    """Return the tensors with the numbers 0, 1, ..., up to the first number that is missing."""
     names = map(pattern.format, itertools.count())
     return [tensors[name] for name in itertools.takewhile(tensors.__contains__, names)]
 
 
 def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -> None:
-    """Set what cannot be derived from tensors according to the architecture file."""
+    """Read settings that cannot be derived from tensors from the architecture file."""
     values = read_json(path)
 
     def get(section: str, key: str) -> Any:
@@ -176,7 +176,7 @@ def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -
                 f"{path}: unsupported {section}.name {name!r}. Expected '{expected}' (ELMo)."
             )
     lexicon |= {key: get("token_embedder", key) for key in _LEXICON_SETTINGS}
-    # In the original, a clip of 0 means no clip.
+    # In ELMoForManyLangs, 0 means no clipping.
     lstm |= {key: get("encoder", key) or None for key in ("cell_clip", "proj_clip")}
 
 
@@ -188,42 +188,42 @@ def _embedder_entries(lexicon: LexiconConfig, lstm: LstmConfig) -> Iterator[Entr
     shape: tuple[int, ...]
     if lexicon.n_words:
         shape = (lexicon.n_words, lexicon.word_dim)
-        yield same("word_emb_layer.embedding.weight", shape, "encoder.word_embed")
+        yield unchanged("word_emb_layer.embedding.weight", shape, "encoder.word_embed")
     if lexicon.n_characters:
         shape = (lexicon.n_characters, lexicon.embedding_dim)
-        yield same("char_emb_layer.embedding.weight", shape, "encoder.char_embed")
+        yield unchanged("char_emb_layer.embedding.weight", shape, "encoder.char_embed")
     for i, (width, count) in enumerate(lexicon.filters):
         name = f"convolutions.{i}."
         shape = (count, lexicon.embedding_dim, width)
-        yield same(name + "weight", shape, f"encoder.{name}weight")
-        yield same(name + "bias", (count,), f"encoder.{name}bias")
+        yield unchanged(name + "weight", shape, f"encoder.{name}weight")
+        yield unchanged(name + "bias", (count,), f"encoder.{name}bias")
     for i in range(lexicon.n_highway):
         for kind, shape in (("weight", (2 * f, f)), ("bias", (2 * f,))):
-            ours = f"encoder.highways.{i}."
+            prefix = f"encoder.highways.{i}."
             yield Entry(
                 f"highways._layers.{i}.{kind}",
                 shape,
-                (f"{ours}transform.{kind}", f"{ours}carry.{kind}"),
+                (f"{prefix}transform.{kind}", f"{prefix}carry.{kind}"),
                 lambda a: (a[:f], -a[f:]),
             )
-    yield same("projection.weight", (d, lexicon.word_dim + f), "encoder.projection.weight")
-    yield same("projection.bias", (d,), "encoder.projection.bias")
+    yield unchanged("projection.weight", (d, lexicon.word_dim + f), "encoder.projection.weight")
+    yield unchanged("projection.bias", (d,), "encoder.projection.bias")
 
 
 def _lstm_entries(lstm: LstmConfig) -> Iterator[Entry]:
     h, d = lstm.dim, lstm.projection_dim
     for direction in ("forward", "backward"):
         for layer in range(lstm.n_layers):
-            theirs, ours = f"{direction}_layer_{layer}.", f"{direction}_lm.layers.{layer}."
+            source, prefix = f"{direction}_layer_{layer}.", f"{direction}_lm.layers.{layer}."
             for name, shape, parameter, unpack in (
                 ("input_linearity.weight", (4 * h, d), "weight_input", _reorder_gates),
                 ("state_linearity.weight", (4 * h, d), "weight_recurrent", _reorder_gates),
                 ("state_linearity.bias", (4 * h,), "bias", _unpack_bias),
             ):
-                yield Entry(theirs + name, shape, (ours + parameter,), unpack)
+                yield Entry(source + name, shape, (prefix + parameter,), unpack)
             if lstm.has_projection:
-                name = theirs + "state_projection.weight"
-                yield same(name, (d, h), ours + "weight_projection")
+                name = source + "state_projection.weight"
+                yield unchanged(name, (d, h), prefix + "weight_projection")
 
 
 def _reorder_gates(rows: Array) -> tuple[Array]:
@@ -233,7 +233,7 @@ def _reorder_gates(rows: Array) -> tuple[Array]:
 
 
 def _unpack_bias(bias: Array) -> tuple[Array]:
-    """Reorder the bias of the gates, and subtract the 1 that it includes for the forget gate."""
+    """Reorder the bias of the gates, and subtract the constant 1 from the forget gate."""
     (bias,) = _reorder_gates(bias)
     h = len(bias) // 4
     bias[2 * h : 3 * h] -= FORGET_BIAS
@@ -246,7 +246,7 @@ def _unpack_bias(bias: Array) -> tuple[Array]:
 def _read_dic(path: Path) -> list[str]:
     """Return the entries of a lexicon file in the order of their indices.
 
-    As in the original, an empty entry is the ideographic space.
+    As in ELMoForManyLangs, an empty entry is the ideographic space.
     """
     try:
         lines = read_bounded(path, WeightsError).decode("utf-8").split("\n")

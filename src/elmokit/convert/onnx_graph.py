@@ -1,15 +1,16 @@
-"""Build an ONNX graph node by node, with products W x in float32 or int8.
+"""Build an ONNX graph node by node, with matrix products W x in float32 or int8.
 
-elmokit does not use torch's exporter. The LSTM operator of ONNX has no projection, so a layer is a
-Scan, whose body determines speed, rounding and compatibility with old runtimes.
+The LSTM operator of ONNX does not support projections, so an LSTM layer is a Scan. elmokit does not
+use torch's exporter, because the body of the Scan must be controlled: it determines speed, rounding
+and compatibility with old runtimes.
 
-ONNX's dynamic quantization uses one scale for an entire batch, so a vector would depend on the
-other tokens of its batch. Here, W has one scale per row and x one scale per token, as in
+ONNX's dynamic quantization uses one scale per batch, so the vector of a token would depend on the
+other tokens in the batch. Instead, W has one scale per row and x one scale per token, as in
 `model/quantize.py`, and sums are exact integers.
 
-W has 8 bits. x has 7 bits, or 14 bits in two halves where 7 are not accurate enough. onnxruntime is
-fastest with unsigned x and signed W. It adds two 8-bit products in a 16-bit register, which
-overflows silently on CPUs without VNNI; products with 7 bits do not overflow.
+W has 8 bits. x has 7 bits or, where 7 bits are not accurate enough, 14 bits in two halves.
+onnxruntime is fastest with unsigned x and signed W. It adds two 8-bit products in a 16-bit
+register, which overflows silently on CPUs without VNNI; products with 7 bits do not overflow.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from elmokit.model.quantize import LARGEST
 _OPSET = 17
 _IR_VERSION = 8
 
-# Smaller matrices stay float32: rounding their input would cost more than it saves.
+# Smaller matrices stay float32, because quantizing their input takes longer than it saves.
 _SMALLEST_INT8 = 1 << 14
 _ZERO = 64  # represents 0 in unsigned 7-bit numbers, 0 to 127
 _HALF = 128
@@ -37,7 +38,7 @@ _LARGEST_TOKEN = _ZERO - 1
 _LARGEST_WIDE_TOKEN = _HALF * _LARGEST_TOKEN + _LARGEST_TOKEN
 _TINY = 1e-30  # avoids a division by zero for tokens that are all zeros
 
-#: Axes of an input or output: sizes, or names of axes of any size.
+#: Axes of an input or output: sizes, or names of axes with variable sizes.
 Axes = Sequence[int | str]
 Matrix = NDArray[np.float32]
 
@@ -49,11 +50,11 @@ def to_array(parameter: Tensor) -> Matrix:
 
 
 class Graph:
-    """A graph under construction; all names in it begin with the name of the graph.
+    """A graph under construction. All names in it start with the name of the graph.
 
     Args:
         name: The name of the graph.
-        storage: "float32", or "int8" for matrices that are large enough.
+        storage: "float32", or "int8" for all matrices except small ones.
     """
 
     def __init__(self, name: str, storage: str = "float32") -> None:
@@ -71,11 +72,11 @@ class Graph:
         return name
 
     def number(self, value: float) -> str:
-        """Store a float."""
+        """Store a float and return its name."""
         return self.weight(np.array(value, dtype=np.float32))
 
     def ints(self, *values: int) -> str:
-        """Store a list of integers, such as a shape."""
+        """Store a list of integers, such as a shape, and return its name."""
         return self.weight(np.array(values, dtype=np.int64))
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
@@ -92,7 +93,7 @@ class Graph:
         return names
 
     def input(self, name: str, axes: Axes, kind: int = TensorProto.FLOAT) -> str:
-        """Declare an input."""
+        """Declare an input and return its name."""
         self._inputs.append(helper.make_tensor_value_info(name, kind, axes))
         return name
 
@@ -104,12 +105,12 @@ class Graph:
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, axes))
 
     def product(self, x: str, w: Matrix, *, wide: bool = False) -> str:
-        """Return W x.
+        """Add the product W x and return its name.
 
         Args:
             x: Shape (..., K).
             w: Shape (N, K).
-            wide: In int8, use 14 bits for x.
+            wide: With int8, use 14 bits for x.
         """
         if self.storage == "float32" or w.size < _SMALLEST_INT8:
             return self.op("MatMul", x, self.weight(w.T))
@@ -137,11 +138,11 @@ class Graph:
         return self.op("Mul", self.op("Mul", sums, token_scale), self.weight(scale))
 
     def linear(self, x: str, w: Matrix, bias: Matrix, *, wide: bool = False) -> str:
-        """Return W x + b."""
+        """Add W x + b and return its name."""
         return self.op("Add", self.product(x, w, wide=wide), self.weight(bias))
 
     def _integer_product(self, x: str, weight: str) -> str:
-        """Return the product of integers from -64 to 63 with the rows of a weight, as floats."""
+        """Add the product of a weight and integers from -64 to 63, and return its name."""
         zero = self.weight(np.array(_ZERO, dtype=np.uint8))
         shifted = self.op("Add", x, self.number(_ZERO))
         unsigned = self.op("Cast", shifted, to=TensorProto.UINT8)
@@ -153,7 +154,7 @@ class Graph:
         return helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, self._weights)
 
     def model(self, description: str) -> onnx.ModelProto:
-        """Return a model that consists of this graph, and check it."""
+        """Validate the graph and return it as a model."""
         model = helper.make_model(
             self.proto(),
             opset_imports=[helper.make_opsetid("", _OPSET)],

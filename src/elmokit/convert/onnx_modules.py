@@ -1,18 +1,18 @@
-"""The token encoder and the language models of a biLM as ONNX models.
+"""Convert the token encoder and the language models of a biLM to ONNX.
 
 The token encoder computes x_k from the ids of n tokens:
 
     ids (n, C) or, for a word-input model, (n,)   int64, as in `chars.py` or `lexicon.py`
     x   (n, D)                                    float32
 
-C may be smaller than the longest token: a word can be truncated after as many padding characters as
-the width of the widest filter (`model/trimming.py`).
+C may be smaller than the maximum number of characters, because trailing padding can be omitted
+(`model/trimming.py`).
 
 The language models compute all layers from the x_k of a batch of sentences:
 
     x       (B, T, D)      float32, the output of the encoder; padding may have any value
     lengths (B,)           int64, the number of tokens of each sentence
-    cell    (2, L, S, H)   float32, initial states: S = B, or 1 to use one state for all sentences
+    cell    (2, L, S, H)   float32, initial states; S is B, or 1 for one state for all sentences
     hidden  (2, L, S, D)
 
     layers  (L + 1, B, T, 2D)   h_{k,j}, zero for padding
@@ -91,15 +91,15 @@ def _convolve(graph: Graph, characters: str, encoder: CharacterEncoder | Lexicon
     for highway in encoder.highways:
         assert isinstance(highway, Highway)
         gate = graph.op("Sigmoid", _linear(graph, x, highway.carry))
-        changed = graph.op("Relu", _linear(graph, x, highway.transform))
-        # g * changed + (1 - g) * x
-        difference = graph.op("Sub", changed, x)
+        transformed = graph.op("Relu", _linear(graph, x, highway.transform))
+        # g * transformed + (1 - g) * x
+        difference = graph.op("Sub", transformed, x)
         x = graph.op("Add", x, graph.op("Mul", gate, difference))
     return x
 
 
 def _linear(graph: Graph, x: str, linear: nn.Linear) -> str:
-    # Each distinct token is encoded only once, so the more accurate 14 bits cost little.
+    # Each distinct token is encoded only once, so 14 bits per value are fast enough.
     return graph.linear(x, to_array(linear.weight), to_array(linear.bias), wide=True)
 
 
@@ -126,17 +126,18 @@ def bilm_model(bilm: BiLM, storage: str = "float32") -> onnx.ModelProto:
     x = graph.op("Where", mask, graph.op("Transpose", x, perm=[1, 0, 2]), zero)  # (T, B, D)
     initial = [_expand_state(graph, state, lengths) for state in (cell, hidden)]
 
-    outputs = ([x], [x])  # of both directions; h_{k,0} = [x_k; x_k]
+    # The layers of each direction. h_{k,0} = [x_k; x_k]
+    outputs = ([x], [x])
     final = []
     for direction, stack in enumerate((bilm.forward_lm, bilm.backward_lm)):
         for j, layer in enumerate(stack.layers):
             assert isinstance(layer, LstmLayer)
-            below = outputs[direction][-1]
+            previous = outputs[direction][-1]
             state = [_select_state(graph, states, direction, j) for states in initial]
-            *last, r = _scan(graph, layer, direction, j, below, mask, state)
+            *final_state, r = _scan(graph, layer, direction, j, previous, mask, state)
             skip = j > 0 and lstm.use_skip_connections
-            outputs[direction].append(graph.op("Add", r, below) if skip else r)
-            final.append(last)
+            outputs[direction].append(graph.op("Add", r, previous) if skip else r)
+            final.append(final_state)
 
     stacked = [graph.op("Concat", *h, axis=-1) for h in zip(*outputs, strict=True)]  # (T, B, 2D)
     axis = graph.ints(0)
@@ -145,14 +146,14 @@ def bilm_model(bilm: BiLM, storage: str = "float32") -> onnx.ModelProto:
     transposed = graph.op("Transpose", masked, perm=[0, 2, 1, 3])
     graph.output(transposed, "layers", [bilm.config.n_layers, "B", "T", 2 * d])
     for name, index, size in (("next_cell", 0, h), ("next_hidden", 1, d)):
-        together = graph.op("Concat", *(last[index] for last in final), axis=0)  # (2L * B, size)
+        states = graph.op("Concat", *(state[index] for state in final), axis=0)  # (2L * B, size)
         shape = graph.ints(2, lstm.n_layers, -1, size)
-        graph.output(graph.op("Reshape", together, shape), name, [2, lstm.n_layers, "B", size])
+        graph.output(graph.op("Reshape", states, shape), name, [2, lstm.n_layers, "B", size])
     return graph.model("ELMo's two language models: vectors of tokens -> vectors in context.")
 
 
 def _token_mask(graph: Graph, x: str, lengths: str) -> str:
-    """Return which positions are tokens and not padding, shape (T, B, 1)."""
+    """Return a mask (T, B, 1) that is true for tokens and false for padding."""
     steps = graph.op("Gather", graph.op("Shape", x), graph.weight(np.array(1)))
     zero, one = graph.weight(np.array(0)), graph.weight(np.array(1))
     positions = graph.op("Unsqueeze", graph.op("Range", zero, steps, one), graph.ints(1, 2))
@@ -190,15 +191,15 @@ def _scan(
         "Scan",
         [*state, gates, mask],
         3,
-        body=_step(f"{'backward' if direction else 'forward'}{j}", layer, graph.storage),
+        body=_lstm_step(f"{'backward' if direction else 'forward'}{j}", layer, graph.storage),
         num_scan_inputs=2,
         scan_input_directions=[direction] * 2,
         scan_output_directions=[direction],
     )
 
 
-def _step(name: str, layer: LstmLayer, storage: str) -> onnx.GraphProto:
-    """Return one step of a layer; the equations are those of `model/lstm.py`.
+def _lstm_step(name: str, layer: LstmLayer, storage: str) -> onnx.GraphProto:
+    """Return one step of a layer, with the equations of `model/lstm.py`.
 
     Shape:
         cell (B, H), hidden (B, D), gates (B, 4H) = W_x x_k + b, mask (B, 1)
@@ -216,8 +217,8 @@ def _step(name: str, layer: LstmLayer, storage: str) -> onnx.GraphProto:
     sigmoids, candidate = body.ops("Split", [gates, body.ints(3 * h, h)], 2, axis=-1)
     sizes = body.ints(h, h, h)
     i, f, o = body.ops("Split", [body.op("Sigmoid", sigmoids), sizes], 3, axis=-1)
-    kept = body.op("Mul", f, cell)
-    new_cell = body.op("Add", kept, body.op("Mul", i, body.op("Tanh", candidate)))
+    retained = body.op("Mul", f, cell)
+    new_cell = body.op("Add", retained, body.op("Mul", i, body.op("Tanh", candidate)))
     new_cell = _clip(body, new_cell, config.cell_clip)
     r = body.op("Mul", o, body.op("Tanh", new_cell))
     if layer.weight_projection is not None:
@@ -237,6 +238,6 @@ def _clip(graph: Graph, x: str, limit: float | None) -> str:
 
 
 def _sigmoids_first(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Reorder the rows of the gates i, j, f, o to i, f, o, j: one sigmoid computes three gates."""
+    """Reorder the gates i, j, f, o to i, f, o, j, so that one sigmoid computes three gates."""
     i, j, f, o = np.split(rows, 4)
     return np.concatenate([i, f, o, j])

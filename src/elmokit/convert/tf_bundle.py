@@ -1,17 +1,18 @@
 """Read TensorFlow's checkpoint files without TensorFlow.
 
-    model.ckpt-12.index                  the list of tensors: a sorted table as in LevelDB
-    model.ckpt-12.data-00000-of-00001    their values, concatenated; large checkpoints in shards
+    model.ckpt-12.index                  the list of tensors, a sorted table as in LevelDB
+    model.ckpt-12.data-00000-of-00001    the values of the tensors; one of several shards
 
 The table maps the empty name to a BundleHeaderProto and each tensor's name to a BundleEntryProto:
-type, shape, shard, offset and size. This module does not depend on ELMo.
+type, shape, shard, offset and size.
 
-    table     data blocks, the index block that lists them, and a footer of 48 bytes: the positions
-              of two blocks as varints, padding, and a magic number
-    block     entries (shared, unshared, size, key without its shared prefix, value), then the
-              positions of complete keys; after a block its compression (1 byte) and checksum (4)
-    message   fields: a varint of number * 8 + kind; kind 0 is a varint, 2 a length and bytes,
-              1 and 5 are 8 and 4 bytes
+    table     data blocks, an index block with their positions, and a footer of 48 bytes: the
+              positions of two blocks as varints, padding, and a magic number
+    block     entries (length of the key prefix shared with the previous entry, length of the rest
+              of the key, length of the value, rest of the key, value), then the positions of
+              complete keys. A block is followed by its compression (1 byte) and checksum (4 bytes)
+    message   fields: a varint that is number * 8 + kind, and a value. Kind 0 is a varint, 1 is 8
+              bytes, 2 is a length and bytes, and 5 is 4 bytes
 
 Sizes and shapes are checked before they are used; checksums are not verified.
 """
@@ -34,56 +35,56 @@ INDEX = ".index"
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
 _TRAILER = 5
-# The numbers of TensorFlow's DataType that a language model may contain.
+# The values of TensorFlow's DataType that a language model may contain.
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
-# The index of a language model has some kilobytes; parsing needs much more memory than the file.
+# The index of a language model has a few kilobytes. Parsing needs much more memory than the file.
 _MAX_INDEX_BYTES = 1 << 20
 _MAX_NAME_BYTES = 1 << 12
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a checkpoint, read by `numpy.asarray`.
+    """A tensor in a checkpoint. `numpy.asarray` reads its values.
 
     Attributes:
-        what: Its name and the checkpoint, for error messages.
-        dtype: Its TensorFlow data type.
-        shape: Its shape.
-        shard: The file that contains it.
-        offset: Its position in that file.
-        size: Its size in bytes.
-        in_slices: Whether it is stored in slices, as a partitioned variable.
+        description: The name of the tensor and the checkpoint, for error messages.
+        dtype: The TensorFlow data type.
+        shape: The shape.
+        shard: The file that contains the values.
+        offset: The position of the values in the file.
+        size: The size in bytes.
+        is_sliced: Whether the tensor is stored in slices, as a partitioned variable.
     """
 
-    what: str
+    description: str
     dtype: int
     shape: tuple[int, ...]
     shard: Path
     offset: int
     size: int
-    in_slices: bool
+    is_sliced: bool
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
-        if self.in_slices:
+        if self.is_sliced:
             raise WeightsError(
-                f"{self.what} was saved in slices (a partitioned variable), which is not "
+                f"{self.description} was saved in slices (a partitioned variable), which is not "
                 "supported. Save it as one tensor with tf.train.Saver."
             )
         if self.dtype not in _DTYPES:
             raise WeightsError(
-                f"{self.what} has TensorFlow data type {self.dtype}; expected floats or integers."
+                f"{self.description} has TensorFlow data type {self.dtype}; expected numbers."
             )
         stored = np.dtype(_DTYPES[self.dtype])
         if math.prod(self.shape) * stored.itemsize != self.size:
             raise WeightsError(
-                f"{self.what} has {self.size:,} bytes, which does not match its shape "
+                f"{self.description} has {self.size:,} bytes, which does not match its shape "
                 f"{list(self.shape)} and type {stored}. The index is damaged; copy it again."
             )
         available = self.shard.stat().st_size if self.shard.is_file() else 0
         if self.offset + self.size > available:
             raise WeightsError(
-                f"{self.what} should end at byte {self.offset + self.size:,} of {self.shard}, "
-                f"which is missing or truncated ({available:,} bytes). Copy it again."
+                f"{self.description} should end at byte {self.offset + self.size:,} of "
+                f"{self.shard}, which is missing or truncated ({available:,} bytes). Copy it again."
             )
         count = self.size // stored.itemsize
         return np.fromfile(self.shard, stored, count, offset=self.offset).reshape(self.shape)
@@ -102,10 +103,10 @@ def read_index(prefix: Path) -> dict[str, StoredTensor]:
     try:
         if index.stat().st_size > _MAX_INDEX_BYTES:
             raise ValueError(f"it is larger than {_MAX_INDEX_BYTES:,} bytes")
-        table = dict(_table(index.read_bytes()))
-        n_shards = _n_shards(table.pop(b"", b""))
+        table = dict(_read_table(index.read_bytes()))
+        n_shards = _parse_header(table.pop(b"", b""))
         entries = {key.decode(): value for key, value in table.items()}
-        return {name: _tensor(prefix, n_shards, name, entries[name]) for name in entries}
+        return {name: _parse_entry(prefix, n_shards, name, entries[name]) for name in entries}
     except FileNotFoundError:
         raise WeightsError(f"The checkpoint index {index} does not exist.") from None
     except (ValueError, TypeError) as error:
@@ -119,53 +120,53 @@ def read_index(prefix: Path) -> dict[str, StoredTensor]:
 # ------------------------------------------------------------------------------------------- table
 
 
-def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a table."""
     footer = BytesIO(data[-_FOOTER:])
     if int.from_bytes(data[-8:], "little") != _MAGIC:
         raise ValueError("it does not end with the magic number of a table")
-    for _ in range(2):  # the position of a block that TensorFlow leaves empty
-        _varint(footer)
+    for _ in range(2):  # skip the position of a block that TensorFlow does not use
+        _read_varint(footer)
     unread = len(data)
-    for _, position in _entries(_block(data, footer)):
-        block = _block(data, BytesIO(position))
+    for _, position in _read_entries(_read_block(data, footer)):
+        block = _read_block(data, BytesIO(position))
         unread -= len(block)
-        if unread < 0:  # reading a block again and again would take hours
+        if unread < 0:  # reading the same block repeatedly could take hours
             raise ValueError("its blocks overlap")
-        yield from _entries(block)
+        yield from _read_entries(block)
 
 
-def _block(data: bytes, position: BytesIO) -> bytes:
-    offset, size = _varint(position), _varint(position)
-    block = _read(BytesIO(data[offset : offset + size + _TRAILER]), size + _TRAILER)
+def _read_block(data: bytes, position: BytesIO) -> bytes:
+    offset, size = _read_varint(position), _read_varint(position)
+    block = _read_bytes(BytesIO(data[offset : offset + size + _TRAILER]), size + _TRAILER)
     if block[size]:
         raise ValueError(f"its blocks are compressed (method {block[size]}), which is unsupported")
     return block[:size]
 
 
-def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _read_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     n_restarts = int.from_bytes(block[-4:], "little")
     end = len(block) - 4 - 4 * n_restarts
     stream, key = BytesIO(block), b""
     while stream.tell() < end:
-        shared, unshared, size = _varint(stream), _varint(stream), _varint(stream)
+        shared, unshared, size = _read_varint(stream), _read_varint(stream), _read_varint(stream)
         if shared + unshared > _MAX_NAME_BYTES:
             raise ValueError("it contains an invalid name")
-        key = key[:shared] + _read(stream, unshared)
-        yield key, _read(stream, size)
+        key = key[:shared] + _read_bytes(stream, unshared)
+        yield key, _read_bytes(stream, size)
 
 
-def _read(stream: BytesIO, size: int) -> bytes:
+def _read_bytes(stream: BytesIO, size: int) -> bytes:
     data = stream.read(min(size, _MAX_INDEX_BYTES))
     if len(data) < size:
         raise ValueError("it is truncated")
     return data
 
 
-def _varint(stream: BytesIO) -> int:
+def _read_varint(stream: BytesIO) -> int:
     value = 0
     for shift in range(0, 70, 7):
-        (byte,) = _read(stream, 1)
+        (byte,) = _read_bytes(stream, 1)
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value
@@ -175,20 +176,20 @@ def _varint(stream: BytesIO) -> int:
 # ---------------------------------------------------------------------------------------- messages
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Yield the fields of a protocol buffer: the number and the value, an int or bytes."""
+def _read_fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the value (an int or bytes) of each field of a protocol buffer."""
     stream = BytesIO(data)
     while stream.tell() < len(data):
-        number, kind = divmod(_varint(stream), 8)
+        number, kind = divmod(_read_varint(stream), 8)
         if kind == 0:
-            yield number, _varint(stream)
+            yield number, _read_varint(stream)
         else:
-            size = _varint(stream) if kind == 2 else {1: 8, 5: 4}.get(kind, 0)
-            yield number, _read(stream, size)
+            size = _read_varint(stream) if kind == 2 else {1: 8, 5: 4}.get(kind, 0)
+            yield number, _read_bytes(stream, size)
 
 
-def _n_shards(header: bytes) -> int:
-    values = dict(_fields(header))
+def _parse_header(header: bytes) -> int:
+    values = dict(_read_fields(header))
     if values.get(2, 0) != 0:
         raise ValueError("its values are big-endian, which is not supported")
     shards = values.get(1, 0)
@@ -197,12 +198,12 @@ def _n_shards(header: bytes) -> int:
     return int(shards)
 
 
-def _tensor(prefix: Path, n_shards: int, name: str, entry: bytes) -> StoredTensor:
-    fields = list(_fields(entry))
+def _parse_entry(prefix: Path, n_shards: int, name: str, entry: bytes) -> StoredTensor:
+    fields = list(_read_fields(entry))
     values = dict(fields)
-    # A dimension is field 2 of the shape; its size is field 1.
-    dims = [value for number, value in _fields(values.get(2, b"")) if number == 2]
-    shape = tuple(int(dict(_fields(dim)).get(1, 0)) for dim in dims)
+    # Field 2 of a shape is a dimension. Field 1 of a dimension is its size.
+    dims = [value for number, value in _read_fields(values.get(2, b"")) if number == 2]
+    shape = tuple(int(dict(_read_fields(dim)).get(1, 0)) for dim in dims)
     offset, size = int(values.get(4, 0)), int(values.get(5, 0))
     if max(offset, size, *shape, 0) >= 1 << 62:
         raise ValueError("a tensor has an invalid shape or position")
@@ -214,5 +215,5 @@ def _tensor(prefix: Path, n_shards: int, name: str, entry: bytes) -> StoredTenso
         prefix.with_name(shard),
         offset,
         size,
-        in_slices=any(number == 7 for number, _ in fields),
+        is_sliced=any(number == 7 for number, _ in fields),
     )

@@ -1,9 +1,8 @@
 """Read state dicts saved by torch (`.pkl`, `.pt`, `.bin`) without executing code.
 
 Such files are pickles, which can call any function when they are loaded. elmokit reads them with
-`weights_only=True`, which accepts only tensors and plain containers. This is safe since torch 2.6
-(CVE-2025-32434), which elmokit requires. torch reads zip files and the format of versions before
-1.6.
+`weights_only=True`, which accepts only tensors and plain containers. elmokit requires torch 2.6 or
+newer, because this is not safe in older versions (CVE-2025-32434).
 """
 
 from __future__ import annotations
@@ -23,32 +22,33 @@ from torch import Tensor
 
 from elmokit.errors import WeightsError
 
-# Functions that torch accepts, and that can allocate any size. State dicts do not need them.
-_ALLOCATES = re.compile(rb"c(?:builtins|__builtin__)\nbytearray\n|ctorch\nTensor\n")
+# `weights_only=True` accepts these functions, which can allocate any amount of memory. State dicts
+# do not need them.
+_ALLOCATIONS = re.compile(rb"c(?:builtins|__builtin__)\nbytearray\n|ctorch\nTensor\n")
 
 
 def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
     """Read the tensors of a file.
 
     Raises:
-        WeightsError: The file is damaged, contains anything but tensors, or tries to run code.
+        WeightsError: The file is damaged, contains other objects, or tries to execute code.
     """
     try:
         _check_size(path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about pickles that are then rejected
+            warnings.simplefilter("ignore", UserWarning)  # about pickles that are rejected below
             state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise WeightsError(f"The weight file {path} does not exist.") from None
     except pickle.UnpicklingError as error:
-        # torch's own message suggests running the code.
+        # The message of torch suggests executing the code.
         function = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f"it refers to {function[1]}" if function else "it is another kind of pickle"
         raise WeightsError(
             f"{path} was rejected: expected a dictionary of tensors, but {reason}. Loading such a "
             "file can execute arbitrary code. Download it from the publisher of the model."
         ) from error
-    except Exception as error:  # torch raises nearly every type for damaged files
+    except Exception as error:  # torch raises many types of errors for damaged files
         reason = (str(error).splitlines() or [""])[0].split(". ")[0][:100]
         raise WeightsError(
             f"{path} cannot be read as a torch file ({type(error).__name__}: {reason}). It may be "
@@ -58,7 +58,7 @@ def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
     for name, value in state.items() if isinstance(state, Mapping) else [(None, state)]:
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise WeightsError(
-                f"{path} should contain a dict from names to tensors, found {type(value).__name__}."
+                f"{path} contains {type(value).__name__}; expected a dictionary of tensors by name."
             )
         try:
             arrays[name] = value.detach().numpy()
@@ -66,17 +66,17 @@ def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
             raise WeightsError(f"Tensor '{name}' in {path} is not supported: {error}") from error
         # An expanded tensor can claim any size.
         if arrays[name].nbytes > value.untyped_storage().nbytes():
-            raise WeightsError(f"Tensor '{name}' in {path} has more values than are stored.")
+            raise WeightsError(f"Tensor '{name}' in {path} is larger than its stored data.")
     return arrays
 
 
 def _check_size(path: Path) -> None:
-    """Raise a `ValueError` if the file could take much more memory than its size."""
+    """Raise a `ValueError` if loading the file could need much more memory than its size."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
         if size > path.stat().st_size:  # torch does not compress
-            raise ValueError(f"it unpacks to {size:,} bytes")
+            raise ValueError(f"its uncompressed size is {size:,} bytes")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if _ALLOCATES.search(data):
+        if _ALLOCATIONS.search(data):
             raise ValueError("it contains objects other than stored tensors")

@@ -1,4 +1,4 @@
-"""Read the tensors of foreign formats as parameters of a biLM: names, shapes, types and values."""
+"""Convert tensors in other formats to parameters of a biLM, and validate them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor of a file and the parameters that it contains.
+    """A tensor in a file, and the parameters that it contains.
 
     Attributes:
-        name: The name of the tensor in the file.
-        shape: Its shape in the file.
+        name: The name of the tensor.
+        shape: The shape of the tensor.
         parameters: The names of the parameters.
         unpack: Converts the tensor to the parameters.
         pack: The inverse of `unpack`, for formats that can be written.
@@ -38,8 +38,8 @@ class Entry:
     pack: Callable[..., Array] = lambda a: a
 
 
-def same(name: str, shape: tuple[int, ...], parameter: str) -> Entry:
-    """Describe a tensor that is stored as it is used."""
+def unchanged(name: str, shape: tuple[int, ...], parameter: str) -> Entry:
+    """Return the entry of a tensor that is equal to a parameter."""
     return Entry(name, shape, (parameter,), lambda a: (a,))
 
 
@@ -50,7 +50,8 @@ def read_parameters(
 
     Args:
         entries: The tensors to read.
-        find: Returns a tensor by its name, or None. It has a `shape`, and `numpy.asarray` reads it.
+        find: Returns the tensor with a name, or None. A tensor has a `shape` and can be read with
+            `numpy.asarray`.
         names: The names of all tensors in the file, for error messages.
         source: The file, for error messages.
 
@@ -65,36 +66,36 @@ def read_parameters(
                 f"{source} has no tensor '{entry.name}' {list(entry.shape)}, which the "
                 f"configuration of the model requires. It contains {join_names(names)}."
             )
-        what = f"Tensor '{entry.name}' in {source}"
-        # Before the values are read, because a file can claim any size.
+        description = f"Tensor '{entry.name}' in {source}"
+        # Check the shape before reading the values, because a file can claim any size.
         if tensor.shape is None or tuple(tensor.shape) != entry.shape:
             raise WeightsError(
-                f"{what} has shape {list(tensor.shape or ())}; expected {list(entry.shape)} "
+                f"{description} has shape {list(tensor.shape or ())}; expected {list(entry.shape)} "
                 "according to the configuration of the model. The files are from different models, "
-                "or one is damaged."
+                "or one of them is damaged."
             )
-        values = entry.unpack(_as_float32(what, np.asarray(tensor)))
+        values = entry.unpack(_as_float32(description, np.asarray(tensor)))
         for name, value in zip(entry.parameters, values, strict=True):
             parameters[name] = torch.from_numpy(np.ascontiguousarray(value))
     return parameters
 
 
-def _as_float32(what: str, value: NDArray[Any]) -> Array:
+def _as_float32(description: str, value: NDArray[Any]) -> Array:
     if value.dtype.kind != "f":
-        raise WeightsError(f"{what} has type {value.dtype}; expected floats.")
-    with np.errstate(over="ignore"):  # a float64 beyond the range of float32
+        raise WeightsError(f"{description} has type {value.dtype}; expected floats.")
+    with np.errstate(over="ignore"):  # float64 values outside the range of float32
         floats: Array = value.astype(np.float32, copy=False)
     if not np.isfinite(floats).all():
         raise WeightsError(
-            f"{what} contains NaN or infinite values. The file is damaged, or its training "
+            f"{description} contains NaN or infinite values. The file is damaged, or its training "
             "diverged."
         )
     return floats
 
 
 def build_module(make: Callable[[], M], parameters: Mapping[str, Tensor]) -> M:
-    """Create a module with these parameters, in evaluation mode."""
-    with blank():  # no memory and no time for values that are replaced
+    """Create a module with the given parameters, in evaluation mode."""
+    with blank():  # the initial values are replaced
         module = make()
     module.load_state_dict(parameters, assign=True)
     return module.eval()

@@ -247,16 +247,16 @@ class ElmoModel(Embedder):
     def _repr_html_(self) -> str:
         """Show a card in a notebook."""
         from elmokit import html
-        from elmokit.sources.card import lines, training_lines
+        from elmokit.sources.card import architecture_rows, training_rows
 
         words = "none" if self.vocabulary is None else f"{len(self.vocabulary):,} words"
         rows = [
-            *lines(self.config),
+            *architecture_rows(self.config),
             ("parameters", f"{self.parts.n_parameters:,}"),
             ("vocabulary", words),
             ("LM head", "yes" if self.head is not None else "none"),
             ("warm state", "yes" if self.warm is not None else "none"),
-            *training_lines(self.metadata),
+            *training_rows(self.metadata),
             ("computes", f"on {self.device}, {self.precision}"),
         ]
         name = self.metadata.get("name") or self.source or "memory"

@@ -19,7 +19,7 @@ from typing import Any
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError
 from elmokit.sources import modeldir
-from elmokit.sources.card import new_card
+from elmokit.sources.card import generate_card
 from elmokit.sources.resolve import load_parts
 from elmokit.sources.tensors import Storage
 
@@ -69,7 +69,7 @@ def save_pretrained(
     }
     card = parts.card
     if card is None:
-        card = new_card(parts, folder.resolve().name)
+        card = generate_card(parts, folder.resolve().name)
         card = card.replace("path/to/this/folder", "hf://user/model")
     if not card.startswith(_HEADER):
         # JSON values are valid YAML, and no text can break out of its line.

@@ -19,9 +19,10 @@ from elmokit.sources import hdf5dir, modeldir
 
 # The largest published model has 0.4 GB; with a million words, it would have 2.5 GB.
 _MAX_BYTES = 16 << 30
-# Weights hardly compress, and text about fourfold. The free bytes exempt small archives.
+# Maximum compression ratio, plus an allowance for small archives. Weights hardly compress; text
+# compresses about fourfold.
 _MAX_RATIO = 100
-_FREE_BYTES = 16 << 20
+_ALLOWANCE = 16 << 20
 _MAX_ENTRIES = 10_000
 _MAX_DEPTH = 20
 # bzip2 and LZMA can return gigabytes for one small read.
@@ -30,8 +31,8 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 @contextmanager
 def extracted(path: Path) -> Iterator[Path]:
-    """Extract a zip file into a temporary directory and yield the directory of the model in it."""
-    # Where open files cannot be deleted, memory-mapped files stay until the process ends.
+    """Extract a zip file to a temporary directory, and yield the model directory in it."""
+    # Some systems cannot delete memory-mapped files.
     with tempfile.TemporaryDirectory(prefix="elmokit-", ignore_cleanup_errors=True) as temporary:
         root = Path(temporary)
         try:
@@ -44,30 +45,30 @@ def extracted(path: Path) -> Iterator[Path]:
                 f"{path} cannot be read as a zip file ({error}). It may be truncated; download it "
                 "again."
             ) from error
-        yield _only_model(root, path)
+        yield _find_model(root, path)
 
 
 def _check(entries: list[zipfile.ZipInfo], path: Path) -> None:
-    limit = min(_MAX_BYTES, _FREE_BYTES + _MAX_RATIO * path.stat().st_size)
+    limit = min(_MAX_BYTES, _ALLOWANCE + _MAX_RATIO * path.stat().st_size)
     size = sum(entry.file_size for entry in entries)
     problem = ""
     if len(entries) > _MAX_ENTRIES:
         problem = f"it contains {len(entries):,} files; expected at most {_MAX_ENTRIES:,}"
     elif size > limit:
-        problem = f"its contents have {size:,} bytes; expected at most {limit:,} for its size"
+        problem = f"its uncompressed size is {size:,} bytes; expected at most {limit:,}"
     elif any(entry.filename.count("/") > _MAX_DEPTH for entry in entries):
         problem = f"it contains directories nested more than {_MAX_DEPTH} levels deep"
     elif any(entry.compress_type not in _METHODS for entry in entries):
         problem = "it uses an unsupported compression method; expected stored or deflated"
     if problem:
         raise WeightsError(
-            f"{path} is rejected: {problem}. If you trust the archive, unpack it and load the "
+            f"{path} was rejected: {problem}. If you trust the archive, unpack it and load the "
             "directory."
         )
 
 
 def _extract(archive: zipfile.ZipFile, root: Path) -> None:
-    # macOS adds files with attributes, named like the files themselves.
+    # macOS adds metadata files with the same names as the model files.
     entries = [e for e in archive.infolist() if not e.filename.startswith("__MACOSX")]
     try:
         archive.extractall(root, entries)
@@ -75,8 +76,8 @@ def _extract(archive: zipfile.ZipFile, root: Path) -> None:
         raise output_error(root, error) from error
 
 
-def _only_model(root: Path, path: Path) -> Path:
-    """Return the directory that contains a model."""
+def _find_model(root: Path, path: Path) -> Path:
+    """Return the only directory that contains a model."""
     entries = sorted(root.rglob("*"))
     models = [folder for folder in (root, *entries) if folder.is_dir() and _is_model(folder)]
     if len(models) == 1:
@@ -84,7 +85,7 @@ def _only_model(root: Path, path: Path) -> Path:
     listed = join_names(str(entry.relative_to(root)) for entry in models or entries)
     if models:
         raise WeightsError(
-            f"{path} contains several models, in {listed}. Unpack it and load the directory of one."
+            f"{path} contains several models: {listed}. Unpack it and load one of the directories."
         )
     raise WeightsError(
         f"{path} contains no model: expected options.json and an HDF5 file in one directory, or "

@@ -10,22 +10,23 @@ from elmokit.config import BiLMConfig
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
 
-Facts = list[tuple[str, str]]
+#: Labels and their values.
+Rows = list[tuple[str, str]]
 
 
-def lines(config: BiLMConfig) -> Facts:
-    """Return the architecture of a biLM as pairs of a label and a text."""
+def architecture_rows(config: BiLMConfig) -> Rows:
+    """Describe the architecture of a biLM."""
     cnn, lstm = config.char_cnn or config.lexicon, config.lstm
-    facts = [("input", _input(config))]
+    rows = [("input", _input(config))]
     if cnn is not None and cnn.filters:
         widths = f"{min(width for width, _ in cnn.filters)} to {cnn.max_width}"
         text = f"{cnn.n_filters} filters of width {widths}, {cnn.activation}"
-        facts.append(("encoder", f"{text}, highway layers: {cnn.n_highway}"))
+        rows.append(("encoder", f"{text}, highway layers: {cnn.n_highway}"))
     layers = "one for the token encoder and one for each LSTM layer"
     clips = f"cell {lstm.cell_clip or 'none'}, projection {lstm.proj_clip or 'none'}"
     skip = "yes" if lstm.use_skip_connections else "no"
     return [
-        *facts,
+        *rows,
         ("layers", f"{config.n_layers} vectors of {config.output_dim} per token, {layers}"),
         ("LSTM", f"cell {lstm.dim}, projection {lstm.projection_dim} per direction"),
         ("clipping", f"{clips}; skip connections {skip}"),
@@ -49,15 +50,15 @@ def _input(config: BiLMConfig) -> str:
     return f"a lexicon: {' and '.join(tables)}"
 
 
-def training_lines(metadata: Mapping[str, Any]) -> Facts:
-    """Return what the metadata of a model says about its training.
+def training_rows(metadata: Mapping[str, Any]) -> Rows:
+    """Describe the training of a model according to its metadata.
 
-    The perplexity is stored with the training run that measured it, or at the top level if the
-    finished model was evaluated again.
+    The perplexity at the end of training is stored under `training`. A later evaluation of the
+    model is stored at the top level and takes precedence.
     """
-    facts = []
+    rows = []
     if isinstance(base := metadata.get("finetuned_from"), str):
-        facts.append(("base model", base))
+        rows.append(("base model", base))
     training = metadata.get("training")
     training = training if isinstance(training, Mapping) else {}
     counts = ", ".join(
@@ -67,18 +68,18 @@ def training_lines(metadata: Mapping[str, Any]) -> Facts:
     )
     perplexity = _perplexity(metadata.get("perplexity", training.get("perplexity")))
     before = _perplexity(training.get("perplexity_before"))
-    facts += [
+    rows += [
         ("training", counts),
         ("perplexity", perplexity),
         ("perplexity of the base model", before),
     ]
-    return [(label, text) for label, text in facts if text]
+    return [(label, text) for label, text in rows if text]
 
 
-def _perplexity(measured: Any) -> str:
+def _perplexity(results: Any) -> str:
     return ", ".join(
         f"{m['mean']:.1f} ({m['state']})"
-        for m in (measured if isinstance(measured, list) else [measured])
+        for m in (results if isinstance(results, list) else [results])
         if isinstance(m, Mapping) and isinstance(m.get("mean"), int | float) and "state" in m
     )
 
@@ -88,20 +89,20 @@ _ONNX = "## ONNX"
 
 
 def is_generated(card: str) -> bool:
-    """Return whether a card was written by `new_card` and has no header for the Hub."""
+    """Return whether a card was written by `generate_card` and has no header for the Hub."""
     return _GENERATED in card and not card.startswith("---")
 
 
-def new_card(parts: ModelParts, name: str) -> str:
-    """Return a generated model card.
+def generate_card(parts: ModelParts, name: str) -> str:
+    """Generate a model card.
 
     Args:
         parts: The model.
-        name: The name of the model, if its metadata does not contain a name.
+        name: The name to use if the metadata of the model does not contain one.
     """
-    facts = [
-        *training_lines(parts.metadata),
-        *lines(parts.config),
+    rows = [
+        *training_rows(parts.metadata),
+        *architecture_rows(parts.config),
         ("parameters", f"{parts.n_parameters:,}"),
         ("language-model head", "no" if parts.head is None else "yes (`head.safetensors`)"),
         ("warm state", "no" if parts.warm is None else "yes (`warm.safetensors`)"),
@@ -110,7 +111,7 @@ def new_card(parts: ModelParts, name: str) -> str:
 
 A bidirectional language model (ELMo) in the format of elmokit.
 
-{_table(facts)}
+{_table(rows)}
 
 ```python
 import elmokit
@@ -124,25 +125,27 @@ its license.
 """
 
 
-def onnx_card(card: str | None, name: str, config: BiLMConfig, about: Mapping[str, Any]) -> str:
-    """Return the card of an ONNX directory: the card of the model, and a section about ONNX.
+def onnx_card(card: str | None, name: str, config: BiLMConfig, onnx: Mapping[str, Any]) -> str:
+    """Return the card of an ONNX directory: the card of the model with a section about ONNX.
 
     Args:
-        card: The card of the model, if there is one.
+        card: The card of the model, if any.
         name: The name of the model.
         config: The configuration of the model.
-        about: The data type of the weights, and the differences from the exact vectors.
+        onnx: The data type of the weights and the differences from the exact vectors, as in
+            `config.json`.
     """
     if card is None or is_generated(card):
-        card = f"# {name}\n\nA bidirectional language model (ELMo).\n\n{_table(lines(config))}\n"
+        title = f"# {name}\n\nA bidirectional language model (ELMo)."
+        card = f"{title}\n\n{_table(architecture_rows(config))}\n"
     return f"""{card.split(_ONNX)[0].rstrip()}
 
 {_ONNX}
 
 `encoder.onnx` computes x_k from token ids, and `bilm.onnx` the layers from x_k. You can run them
-with onnxruntime, or without torch in elmokit: `elmokit.load("path/to/this/folder")`. Weights are
-stored as {about["storage"]}. The language-model head and its words are not included.
-{_onnx_error(about.get("error"))}"""
+with onnxruntime, or load them in elmokit without torch: `elmokit.load("path/to/this/folder")`. The
+weights are stored as {onnx["storage"]}. The language-model head and its words are not included.
+{_onnx_error(onnx.get("error"))}"""
 
 
 def _onnx_error(error: Mapping[str, Any] | None) -> str:
@@ -155,5 +158,5 @@ torch by at most {max(error["largest_difference"]):.1e}; the mean cosine of each
 """
 
 
-def _table(facts: Facts) -> str:
-    return "| | |\n|---|---|\n" + "\n".join(f"| {label} | {text} |" for label, text in facts)
+def _table(rows: Rows) -> str:
+    return "| | |\n|---|---|\n" + "\n".join(f"| {label} | {text} |" for label, text in rows)

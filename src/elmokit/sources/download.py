@@ -1,10 +1,11 @@
 """Download a file over HTTP with the standard library, and resume interrupted downloads.
 
 `weights.hdf5.part` contains the bytes received so far, and `weights.hdf5.part.json` their URL and
-version (the ETag, or the time of the last change). If the server still has that version, the
-download continues; otherwise it starts again. The downloading process holds the lock
-`weights.hdf5.lock`, and other processes wait. Broken connections and temporary server errors are
-retried. Permanent errors (no such file, no network) are raised immediately.
+version (the ETag, or the time of the last change). If the server still has the same version, the
+download is resumed; otherwise it starts from the beginning. The downloading process holds the lock
+`weights.hdf5.lock`, and other processes wait for it. After broken connections and temporary server
+errors, the request is repeated. Permanent errors (for example, a missing file or no network) are
+raised immediately.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from elmokit.storage.lock import file_lock
 from elmokit.storage.manifest import read_json, write_json
 
 _CHUNK = 1 << 18
-# Seconds without data after which a connection is closed.
+# Seconds without data until a connection is closed.
 _TIMEOUT = 30.0
 # Maximum number of consecutive requests without new data.
-_TRIES = 5
-# Seconds before the second request; doubled before each further one.
-_WAIT = 1.0
-_MAX_WAIT = 30.0
+_MAX_ATTEMPTS = 5
+# Seconds between the first two attempts. The delay doubles after each failed attempt.
+_RETRY_DELAY = 1.0
+_MAX_RETRY_DELAY = 30.0
 # The largest published model has 0.4 GB, and its options 1 kB.
 _MAX_BYTES = 16 << 30
 _MAX_JSON_BYTES = 64 << 20
-# Status codes that may be temporary. 416: the file is now shorter than the part that we have.
+# Status codes that may be temporary. 416: the file has become shorter than the partial download.
 _TEMPORARY = (408, 416, 425, 429, 500, 502, 503, 504)
 _NETWORK_ERRORS = (
     urllib.error.URLError,
@@ -51,7 +52,7 @@ _NETWORK_ERRORS = (
     TimeoutError,
     ssl.SSLError,
 )
-# Not worth a retry if nothing was received yet.
+# Not retried if no data has been received yet.
 _PERMANENT_ERRORS = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError)
 
 _logger = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ def is_url(text: str) -> bool:
 
 
 def cached_path(url: str) -> Path:
-    """Return the path in the cache for a URL, which consists of the host and path of the URL."""
+    """Return the path of a URL in the cache, which contains the host and path of the URL."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -81,11 +82,11 @@ def cached_path(url: str) -> Path:
 
 
 def fetch(url: str, destination: Path) -> Path:
-    """Download a file unless it exists, and show the progress on stderr.
+    """Download a file unless it exists, and show a progress bar on stderr.
 
     Args:
         url: The HTTP(S) URL.
-        destination: The file to create. Until it is complete, it is named `<name>.part`.
+        destination: The file to create. An incomplete download is named `<name>.part`.
 
     Returns:
         `destination`.
@@ -97,12 +98,12 @@ def fetch(url: str, destination: Path) -> Path:
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         with _download_lock(destination):
-            if destination.exists():  # another process has just finished it
+            if destination.exists():  # another process has downloaded it
                 return destination
             download = _Download(url, destination)
             download.run()
-            move_into_place(download.part, destination)
-            download.note.unlink()
+            move_into_place(download.partial_file, destination)
+            download.info_file.unlink()
     except OSError as error:
         raise output_error(destination, error) from error
     return destination
@@ -110,7 +111,7 @@ def fetch(url: str, destination: Path) -> Path:
 
 @contextmanager
 def _download_lock(destination: Path) -> Iterator[None]:
-    """Wait until no other process downloads the file."""
+    """Wait until no other process is downloading the file."""
     lock = destination.with_name(destination.name + ".lock")
     with ExitStack() as stack:
         try:
@@ -122,30 +123,30 @@ def _download_lock(destination: Path) -> Iterator[None]:
 
 
 class _Download:
-    """Repeat requests until all bytes of a file have arrived."""
+    """A download that can take several requests."""
 
     def __init__(self, url: str, destination: Path) -> None:
         self.url, self.destination = url, destination
-        self.part = destination.with_name(destination.name + ".part")
-        self.note = destination.with_name(destination.name + ".part.json")
+        self.partial_file = destination.with_name(destination.name + ".part")
+        self.info_file = destination.with_name(destination.name + ".part.json")
 
     @property
     def size(self) -> int:
-        return self.part.stat().st_size if self.part.exists() else 0
+        return self.partial_file.stat().st_size if self.partial_file.exists() else 0
 
     def run(self) -> None:
-        """Repeat requests while they make progress."""
+        """Repeat requests until the file is complete or they no longer make progress."""
         failures, largest = 0, self.size
         while (reason := self._try()) is not None:
-            # A server that always starts from zero and always disconnects early makes no progress.
+            # Restarting from the beginning and receiving less than before is not progress.
             failures = 0 if self.size > largest else failures + 1
             largest = max(largest, self.size)
-            if failures >= _TRIES:
-                raise self._error(f"{reason} ({_TRIES} tries)")
-            time.sleep(min(_WAIT * 2 ** max(failures - 1, 0), _MAX_WAIT))
+            if failures >= _MAX_ATTEMPTS:
+                raise self._error(f"{reason} (after {_MAX_ATTEMPTS} attempts)")
+            time.sleep(min(_RETRY_DELAY * 2 ** max(failures - 1, 0), _MAX_RETRY_DELAY))
 
     def _try(self) -> str | None:
-        """Make one request; return None if the file is complete, otherwise the reason."""
+        """Make one request. Return None if the file is complete, otherwise the reason why not."""
         try:
             return self._request()
         except urllib.error.HTTPError as error:
@@ -154,7 +155,7 @@ class _Download:
             if error.code not in _TEMPORARY:
                 raise self._error(reason) from None
             if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-                self.note.unlink(missing_ok=True)
+                self.info_file.unlink(missing_ok=True)
             return reason
         except _NETWORK_ERRORS as error:
             cause = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -171,16 +172,17 @@ class _Download:
         start = self.size if version else 0
         headers = {"User-Agent": f"elmokit/{__version__}", "Accept-Encoding": "identity"}
         if version and start:
-            # The server sends the rest if it still has this version, otherwise the whole new file.
+            # The server returns the remaining bytes if it still has this version, otherwise all
+            # bytes of the new one.
             headers |= {"Range": f"bytes={start}-", "If-Range": version}
         request = urllib.request.Request(self.url, headers=headers)
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
             new_version = _version(response.headers)
             if response.status != http.client.PARTIAL_CONTENT:
                 start = 0
-                write_json(self.note, {"url": self.url, "version": new_version})
+                write_json(self.info_file, {"url": self.url, "version": new_version})
             elif new_version != version or _first_byte(response.headers) != start:
-                self.note.unlink()
+                self.info_file.unlink()
                 return "the file on the server has changed"
             length = response.headers.get("Content-Length", "")
             total = start + int(length) if length.isdigit() else None
@@ -189,26 +191,26 @@ class _Download:
         return f"the connection closed {missing:,} bytes before the end" if missing > 0 else None
 
     def _stored_version(self) -> str | None:
-        """Return the version of the partial file; None if it cannot be continued."""
+        """Return the version of the partial file, or None if it cannot be resumed."""
         with suppress(ElmoError):
-            note = read_json(self.note)
-            if note.get("url") == self.url and isinstance(note.get("version"), str):
-                return str(note["version"])
+            info = read_json(self.info_file)
+            if info.get("url") == self.url and isinstance(info.get("version"), str):
+                return str(info["version"])
         return None
 
     def _copy(self, response: Any, start: int, total: int | None) -> None:
         from tqdm import tqdm
 
         limit = _MAX_JSON_BYTES if self.destination.suffix == ".json" else _MAX_BYTES
-        needed, free = (total or 0) - start, shutil.disk_usage(self.part.parent).free
+        needed, free = (total or 0) - start, shutil.disk_usage(self.partial_file.parent).free
         if needed > free:
             raise OutputError(
-                f"Cannot download {self.url}: it needs {needed:,} bytes in {self.part.parent}, but "
-                f"only {free:,} are free. Free some space, or set ELMOKIT_HOME to another "
-                "directory."
+                f"Cannot download {self.url}: it needs {needed:,} bytes in "
+                f"{self.partial_file.parent}, but only {free:,} are free. Free some space, or set "
+                "ELMOKIT_HOME to another directory."
             )
         with (
-            self.part.open("ab" if start else "wb", buffering=0) as file,
+            self.partial_file.open("ab" if start else "wb", buffering=0) as file,
             tqdm(
                 desc=self.destination.name,
                 total=total,
@@ -227,15 +229,15 @@ class _Download:
                 bar.update(len(data))
 
     def _error(self, reason: str) -> DownloadError:
-        kept = f" {self.size:,} bytes were kept; the next attempt continues." if self.size else ""
+        kept = f" {self.size:,} bytes were saved; the next download resumes." if self.size else ""
         return DownloadError(
-            f"Cannot download {self.url}: {reason}.{kept} Without a network, download the file on "
-            f"another machine and copy it to {self.destination}, or load a model from a local path."
+            f"Cannot download {self.url}: {reason}.{kept} Without a network, download the file "
+            f"elsewhere and copy it to {self.destination}, or load a model from a local path."
         )
 
 
 def _version(headers: Message) -> str | None:
-    """Return what identifies the bytes on the server; weak ETags do not."""
+    """Return a strong ETag or, if there is none, the time of the last change."""
     etag = headers.get("ETag", "W/")
     return headers.get("Last-Modified") if etag.startswith("W/") else etag
 

@@ -23,17 +23,17 @@ _SUFFIXES = (".hdf5", ".h5")
 
 
 def is_options(name: str) -> bool:
-    """Return whether a file name is the name of an options file."""
+    """Return whether a file name belongs to an options file."""
     return name.lower().endswith(OPTIONS)
 
 
 def is_weights(name: str) -> bool:
-    """Return whether a file name is the name of an HDF5 file."""
+    """Return whether a file name belongs to an HDF5 file."""
     return name.lower().endswith(_SUFFIXES)
 
 
 def is_model(names: Iterable[str]) -> bool:
-    """Return whether a directory with these files contains a model."""
+    """Return whether a directory with these file names contains a model."""
     names = list(names)
     return any(map(is_options, names)) and any(map(is_weights, names))
 
@@ -43,7 +43,7 @@ def find(path: Path, weights: Path | None = None) -> tuple[Path, Path]:
 
     Args:
         path: A directory, an options file, or (without `weights`) a weight file.
-        weights: The weight file. Default: the one in the same directory as the options.
+        weights: The weight file. Default: the weight file in the directory of the options.
     """
     options = None
     if path.is_file() and (weights is not None or path.suffix.lower() == ".json"):
@@ -63,8 +63,8 @@ def load(options: Path, weights: Path, *, vocab: Path | None = None) -> ModelPar
         vocab: The vocabulary. Default: `vocab.txt` in the same directory, if it exists.
     """
     bilm = bilm_hdf5.read(options, weights)
-    places = (options.parent / VOCABULARY, weights.parent / VOCABULARY)
-    file = vocab or next((place for place in places if place.is_file()), None)
+    paths = (options.parent / VOCABULARY, weights.parent / VOCABULARY)
+    file = vocab or next((path for path in paths if path.is_file()), None)
     vocabulary = None
     if file is not None:
         try:
@@ -92,7 +92,7 @@ def save(parts: ModelParts, path: Path, *, overwrite: bool = False) -> None:
 
     Args:
         parts: The model.
-        path: The directory; if it contains anything but such a model, an error is raised.
+        path: The output directory. Must not contain anything except a model in this format.
         overwrite: Replace an existing model.
     """
     parts.check()
@@ -103,21 +103,21 @@ def save(parts: ModelParts, path: Path, *, overwrite: bool = False) -> None:
             parts.vocabulary.save(folder / VOCABULARY)
 
 
-def _choose(folder: Path, kind: str, partner: Path | None) -> Path:
-    """Choose the only file, or the one whose name matches its partner, or the default name.
+def _choose(folder: Path, kind: str, other: Path | None) -> Path:
+    """Choose the only file of a kind, or the file whose name matches `other` or the default name.
 
     Args:
         folder: The directory of the file.
         kind: "options" or "weights".
-        partner: The other file, if known.
+        other: The file of the other kind, if known.
     """
-    is_kind, other, what = (
+    is_kind, other_kind, description = (
         (is_options, "weights", "options file")
         if kind == "options"
         else (is_weights, "options", "HDF5 file")
     )
     files = sorted(path for path in folder.iterdir() if path.is_file() and is_kind(path.name))
-    matching = kind if partner is None else partner.stem.removesuffix(other) + kind
+    matching = kind if other is None else other.stem.removesuffix(other_kind) + kind
     for choice in (
         files,
         [path for path in files if path.stem == matching],
@@ -128,7 +128,7 @@ def _choose(folder: Path, kind: str, partner: Path | None) -> Path:
             return choice[0]
     listed = join_names(path.name for path in files)
     raise WeightsError(
-        f"Expected one {what} in {folder}, such as {OPTIONS if kind == 'options' else WEIGHTS}; "
-        f"found {listed}. Pass the options file as the model, and the HDF5 file with --weights "
-        "FILE (in Python: weights=...)."
+        f"Expected one {description} in {folder}, such as "
+        f"{OPTIONS if kind == 'options' else WEIGHTS}; found {listed}. Pass the options file as "
+        "the model, and the HDF5 file with --weights FILE (in Python: weights=...)."
     )

@@ -2,7 +2,8 @@
 
 huggingface_hub (extra `hub`) downloads and caches them, and its environment variables apply:
 `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`. If the Hub cannot be reached, a cached copy
-is used with a warning. Only safetensors and HDF5 models are downloaded: no pickles and no code.
+is used, with a warning. Only safetensors and HDF5 models are downloaded, but no pickle files and no
+code.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ _TIMEOUT = 10.0
 
 
 def is_name(text: str) -> bool:
-    """Return whether a string names a model on the Hub."""
+    """Return whether a string is the name of a model on the Hub."""
     return text.lower().startswith(_PREFIX)
 
 
 def parse(name: str) -> tuple[str, str]:
-    """Return the repository and the revision in `hf://user/model[@revision]`."""
+    """Parse `hf://user/model[@revision]` into the repository and the revision."""
     match = _NAME.fullmatch(name[len(_PREFIX) :].rstrip("/"))
     if match is None:
         raise WeightsError(
@@ -48,7 +49,7 @@ def parse(name: str) -> tuple[str, str]:
 
 
 def load(name: str, *, vocab: Path | None = None) -> ModelParts:
-    """Load a model from the Hub; download it unless that commit is cached.
+    """Load a model from the Hub. Downloads it unless it is cached.
 
     Args:
         name: `hf://user/model`, or `hf://user/model@revision` with a branch, a tag or a commit.
@@ -64,7 +65,7 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
 
 
 def _fetch(name: str) -> Path:
-    """Return the local directory of a model."""
+    """Return the local directory of a model, which is downloaded if necessary."""
     with optional_imports("hub", f"The model {name}"):
         from huggingface_hub import constants
     repo, revision = parse(name)
@@ -87,10 +88,10 @@ def _fetch(name: str) -> Path:
 
 
 def _download(name: str, repo: str, revision: str) -> Path:
-    """Download the files of a model, and only then update the branch or tag in the cache.
+    """Download the files of a model, then update the branch or tag in the cache.
 
-    An interrupted download therefore leaves the previous copy intact. Weights are downloaded last:
-    if they exist, the copy is complete.
+    In this order, an interrupted download does not affect the previous copy. Weights are downloaded
+    last, so a copy is complete if it contains weights.
     """
     from huggingface_hub import HfApi
 
@@ -98,30 +99,30 @@ def _download(name: str, repo: str, revision: str) -> Path:
     files = _model_files(name, [file.rfilename for file in info.siblings or ()])
     commit = str(info.sha)
     if modeldir.CONFIG in files:
-        # Check this before downloading weights: other kinds of models use the same file names.
+        # Check the format before downloading weights: other libraries use the same file names.
         config = _snapshot(repo, commit, [modeldir.CONFIG]) / modeldir.CONFIG
         read_config(config, modeldir.FORMAT, modeldir.FORMAT_VERSION)
-    small = [f for f in files if f != modeldir.WEIGHTS and not hdf5dir.is_weights(f)]
-    _snapshot(repo, commit, small)
+    small_files = [f for f in files if f != modeldir.WEIGHTS and not hdf5dir.is_weights(f)]
+    _snapshot(repo, commit, small_files)
     _snapshot(repo, commit, files)
     return _snapshot(repo, revision, files)
 
 
 def _model_files(model: str, files: list[str]) -> list[str]:
     """Select the files of a model directory, or of an AllenNLP or bilm-tf model."""
-    top = [name for name in files if "/" not in name]
-    names = [name for name in top if name in modeldir.FILES or _PART.fullmatch(name)]
+    top_level = [name for name in files if "/" not in name]
+    names = [name for name in top_level if name in modeldir.FILES or _PART.fullmatch(name)]
     if {modeldir.CONFIG, modeldir.WEIGHTS} <= set(names):
         return names
-    if hdf5dir.is_model(top):
+    if hdf5dir.is_model(top_level):
         return [
             name
-            for name in top
+            for name in top_level
             if hdf5dir.is_options(name) or hdf5dir.is_weights(name) or name == modeldir.VOCABULARY
         ]
     raise WeightsError(
         f"{model} is not a supported model: expected {modeldir.CONFIG} and {modeldir.WEIGHTS}, or "
-        f"options.json and an .hdf5 file; found {join_names(sorted(top))}. Pickle files "
+        f"options.json and an .hdf5 file; found {join_names(sorted(top_level))}. Pickle files "
         "(.bin, .pt, .pkl) are not downloaded, because they can execute code."
     )
 
@@ -143,16 +144,16 @@ def _snapshot(repo: str, revision: str, names: list[str], *, local: bool = False
 
 def _cached(name: str, repo: str, revision: str, reason: str) -> Path:
     """Return the directory of the cached copy, if it is complete."""
-    remedy = "Download it once with a network connection, or load a model from a local path."
+    hint = "Download it once with a network connection, or load a model from a local path."
     try:
         folder = _snapshot(repo, revision, [modeldir.CONFIG], local=True)
     # LocalEntryNotFoundError in all versions, or an invalid name.
     except (FileNotFoundError, ValueError) as error:
-        raise DownloadError(f"{reason}, and {name} is not in the cache. {remedy}") from error
+        raise DownloadError(f"{reason}, and {name} is not in the cache. {hint}") from error
     if not modeldir.is_model_dir(folder) and not hdf5dir.is_model(e.name for e in folder.iterdir()):
         raise DownloadError(
             f"{reason}, and the copy of {name} in {folder} is incomplete, because its download "
-            f"was interrupted. {remedy}"
+            f"was interrupted. {hint}"
         )
     return folder
 
@@ -160,5 +161,5 @@ def _cached(name: str, repo: str, revision: str, reason: str) -> Path:
 def _endpoint() -> str:
     from huggingface_hub import constants
 
-    # huggingface_hub reads the variable only at import; the user may set it later.
+    # huggingface_hub reads the variable only when it is imported. Users may set it later.
     return str(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")

@@ -1,4 +1,4 @@
-"""Save and load model directories, elmokit's own format, which is validated when it is loaded.
+"""Save and load model directories in elmokit's format. All files are validated on loading.
 
 config.json           the configuration of the biLM, and metadata
 model.safetensors     the weights, named as in the `state_dict`; large weights in several files,
@@ -56,7 +56,7 @@ CARD = modelfiles.CARD
 HEAD = "head.safetensors"
 WARM = "warm.safetensors"
 ADAGRAD = "adagrad.safetensors"
-#: Further files of the weights that `save` may replace; more are supported by `load`.
+#: Additional weight files that `save` may replace. `load` supports any number of them.
 PARTS = tuple(part_path(Path(WEIGHTS), number).name for number in range(2, 10))
 FILES = (CONFIG, WEIGHTS, *PARTS, VOCABULARY, LEXICON, HEAD, WARM, ADAGRAD, CARD)
 
@@ -74,8 +74,8 @@ class ModelParts:
             prefix `bilm.` or `head.`.
         card: The text of the model card.
         metadata: Other entries of `config.json`, such as `name` and `training`.
-        source: Where the model was loaded from, for messages.
-        files: The files it was loaded from.
+        source: The source that the model was loaded from, for messages.
+        files: The files that the model was loaded from.
     """
 
     bilm: BiLM
@@ -133,7 +133,7 @@ def save(
 
     Args:
         parts: The model.
-        path: The directory; if it contains anything but a model, an error is raised.
+        path: The output directory. Must not contain anything except a model.
         overwrite: Replace an existing model.
         storage: The data type of the stored weights of the biLM and the head.
         part_bytes: Split the weights of the biLM into files of about this size.
@@ -144,7 +144,7 @@ def save(
     values = {"format": FORMAT, "format_version": FORMAT_VERSION, "storage": storage}
     config = {
         **values,
-        **modelfiles.without_own(parts.metadata),
+        **modelfiles.select_metadata(parts.metadata),
         "bilm": parts.bilm.config.to_dict(),
     }
     kind = DirectoryKind("model", FILES, is_model_dir)
@@ -163,7 +163,7 @@ def save(
         if parts.accumulators is not None:
             write_tensors(parts.accumulators, folder / ADAGRAD)
         is_new = parts.card is None or card.is_generated(parts.card)
-        text = card.new_card(parts, path.name) if is_new else str(parts.card)
+        text = card.generate_card(parts, path.name) if is_new else str(parts.card)
         (folder / CARD).write_bytes(text.encode("utf-8", "replace"))
 
 
@@ -204,13 +204,13 @@ def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
 
 def _read_head(path: Path, config: BiLMConfig) -> LMHead:
     bias = read_shapes(path).get("bias", ())
-    # Without a valid bias, any size gives the right error message.
+    # Without a valid bias, any size results in the correct error message.
     n_words = bias[0] if len(bias) == 1 else 1
     return _read_module(lambda: LMHead(n_words, config.lstm.projection_dim), path)
 
 
 def _read_module(make: Callable[[], M], path: Path) -> M:
-    with blank():  # no memory and no time for values that are replaced
+    with blank():  # the initial values are replaced
         module = make()
     module.load_state_dict(read_tensors(path, _shapes(module)), assign=True)
     return module.eval()

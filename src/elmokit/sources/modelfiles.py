@@ -18,32 +18,32 @@ VOCABULARY = "vocab.txt"
 LEXICON = "lexicon.json"
 CARD = "README.md"
 
-_OWN_KEYS = ("format", "format_version", "storage", "bilm")
+_FORMAT_KEYS = ("format", "format_version", "storage", "bilm")
 
 
-def read_config(path: Path, form: str, newest: int) -> tuple[BiLMConfig, dict[str, Any]]:
-    """Read a config.json: the configuration of the biLM, and metadata.
+def read_config(path: Path, format_name: str, newest: int) -> tuple[BiLMConfig, dict[str, Any]]:
+    """Read the configuration of the biLM and the metadata from a `config.json` file.
 
     Args:
         path: The file.
-        form: The expected format name.
-        newest: The newest supported version of that format.
+        format_name: The expected name of the format.
+        newest: The newest supported version of the format.
     """
     values = read_json(path)
-    hint = "Models of other libraries have to be converted first."
-    check_format(values, path, form, newest, hint=hint)
+    hint = "Convert models of other libraries first."
+    check_format(values, path, format_name, newest, hint=hint)
     if "bilm" not in values:
         raise ConfigError(f"{path} has no key 'bilm'.{suggest('bilm', values)}")
     try:
         config = BiLMConfig.from_dict(values["bilm"])
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return config, without_own(values)
+    return config, select_metadata(values)
 
 
-def without_own(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata: all keys except those of the format itself."""
-    return {key: value for key, value in values.items() if key not in _OWN_KEYS}
+def select_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata: all entries of a `config.json` that the format does not define."""
+    return {key: value for key, value in values.items() if key not in _FORMAT_KEYS}
 
 
 def write_lexicon(lexicon: Lexicon, path: Path) -> None:
@@ -54,7 +54,7 @@ def write_lexicon(lexicon: Lexicon, path: Path) -> None:
 
 
 def read_lexicon(path: Path, max_characters: int) -> Lexicon:
-    """Read the file that `write_lexicon` wrote."""
+    """Read a file written by `write_lexicon`."""
     values = read_json(path)
     for name in ("words", "characters"):
         entries = values.get(name)
@@ -69,16 +69,16 @@ def read_lexicon(path: Path, max_characters: int) -> Lexicon:
 
 
 def check_vocabulary(vocabulary: Vocabulary | None, config: BiLMConfig, source: str) -> None:
-    """Raise if the vocabulary of a word-input model is missing or has the wrong size."""
+    """Raise an error if the vocabulary of a word-input model is missing or has the wrong size."""
     n_words = 0 if vocabulary is None else len(vocabulary)
     if config.n_words is not None and n_words != config.n_words:
         raise WeightsError(
-            f"{source} reads {config.n_words:,} words, but its vocabulary has {n_words:,}. Put the "
-            f"words of the model into its directory as {VOCABULARY}, one word per line."
+            f"{source} has {config.n_words:,} word embeddings, but its vocabulary has {n_words:,} "
+            f"words. Add the words to the model directory as {VOCABULARY}, one per line."
         )
 
 
 def read_card(path: Path) -> str | None:
     """Read the model card, if it exists."""
-    # Bytes, to keep line endings. Invalid characters in a card do not matter.
+    # Reading bytes preserves line endings. Invalid UTF-8 in a card is not an error.
     return read_bounded(path, WeightsError).decode("utf-8", "replace") if path.is_file() else None

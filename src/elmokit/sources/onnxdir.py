@@ -55,15 +55,16 @@ class OnnxParts:
 
     Attributes:
         config: The configuration of the biLM.
-        encoder: The token encoder, a file or its bytes.
-        bilm: Both language models, a file or its bytes.
+        encoder: The graph of the token encoder: a path, or the contents of the file.
+        bilm: The graph of both language models: a path, or the contents of the file.
         vocabulary: The words of a word-input model.
         lexicon: The words and characters of a model with a lexicon.
-        warm: cell (2, L, 1, H) and hidden (2, L, 1, D) of `state="warm"`.
+        warm: The state of `state="warm"`: cell (2, L, 1, H), hidden (2, L, 1, D).
         card: The text of the model card.
-        metadata: Other entries of `config.json`; `onnx` has the storage and the accuracy loss.
-        source: Where the model was loaded from, for messages.
-        files: The files it was loaded from.
+        metadata: Other entries of `config.json`. The entry `onnx` contains the data type of the
+            weights and the accuracy loss.
+        source: The source that the model was loaded from, for messages.
+        files: The files that the model was loaded from.
     """
 
     config: BiLMConfig
@@ -80,8 +81,8 @@ class OnnxParts:
     @property
     def storage(self) -> str:
         """The data type of the stored weights, "float32" or "int8"."""
-        about = self.metadata.get("onnx")
-        return str(about.get("storage", "float32")) if isinstance(about, dict) else "float32"
+        onnx = self.metadata.get("onnx")
+        return str(onnx.get("storage", "float32")) if isinstance(onnx, dict) else "float32"
 
 
 def is_onnx_dir(path: Path) -> bool:
@@ -90,14 +91,14 @@ def is_onnx_dir(path: Path) -> bool:
 
 
 def check_available() -> None:
-    """Raise if the packages that write and check ONNX are not installed."""
+    """Raise an error if the packages that write and check ONNX are not installed."""
     with optional_imports("onnx", "Writing ONNX"):
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
 
 
 def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
-    """Convert a model to ONNX, in memory.
+    """Convert a model to ONNX in memory.
 
     Args:
         parts: The model; its head is not converted.
@@ -111,7 +112,6 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
 
     parts.check()
     config, encoder, warm = parts.bilm.config, parts.bilm.encoder, parts.warm
-    about = {"storage": storage}
     return OnnxParts(
         config,
         encoder_model(parts.bilm, storage).SerializeToString(),
@@ -120,7 +120,7 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
         lexicon=encoder.known if isinstance(encoder, LexiconEncoder) else None,
         warm=None if warm is None else (to_array(warm.cell), to_array(warm.hidden)),
         card=parts.card,
-        metadata={**parts.metadata, "onnx": about},
+        metadata={**parts.metadata, "onnx": {"storage": storage}},
         source=parts.source,
     )
 
@@ -130,13 +130,13 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
 
     Args:
         parts: The model.
-        path: The directory; if it contains anything but an ONNX model, an error is raised.
+        path: The output directory. Must not contain anything except an ONNX model.
         overwrite: Replace an existing model.
     """
     path = resolve_output(path)
     values = {"format": FORMAT, "format_version": FORMAT_VERSION}
-    known = modelfiles.without_own(parts.metadata)
-    config = {**values, **known, "bilm": parts.config.to_dict()}
+    metadata = modelfiles.select_metadata(parts.metadata)
+    config = {**values, **metadata, "bilm": parts.config.to_dict()}
     kind = DirectoryKind("model", FILES, is_onnx_dir)
     with new_directory(path, kind, overwrite=overwrite) as folder:
         write_json(folder / CONFIG, config)
@@ -155,7 +155,7 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
 
 
 def load(path: Path) -> OnnxParts:
-    """Load an ONNX directory; onnxruntime reads the graphs themselves."""
+    """Load an ONNX directory, except for the graphs, which onnxruntime reads."""
     path = Path(path)
     restore_directory(path)
     config, metadata = modelfiles.read_config(path / CONFIG, FORMAT, FORMAT_VERSION)
@@ -183,10 +183,10 @@ def _read_warm(path: Path, config: BiLMConfig) -> tuple[FloatArray, FloatArray]:
     lstm = config.lstm
     shapes = [(2, lstm.n_layers, 1, size) for size in (lstm.dim, lstm.projection_dim)]
     try:
-        with zipfile.ZipFile(path) as archive:  # it may unpack to much more than its size
+        with zipfile.ZipFile(path) as archive:  # check for decompression bombs
             size = sum(member.file_size for member in archive.infolist())
         if size > sum(4 * math.prod(shape) for shape in shapes) + _NPZ_OVERHEAD:
-            raise ValueError(f"it unpacks to {size:,} bytes")
+            raise ValueError(f"its uncompressed size is {size:,} bytes")
         with np.load(path, allow_pickle=False) as file:
             cell, hidden = file["cell"], file["hidden"]
         for array, shape in zip((cell, hidden), shapes, strict=True):
@@ -195,7 +195,7 @@ def _read_warm(path: Path, config: BiLMConfig) -> tuple[FloatArray, FloatArray]:
                     f"it contains {array.dtype} {list(array.shape)}; expected finite float32 "
                     f"values, {list(shape)}"
                 )
-    except Exception as error:  # numpy also passes on errors of zlib and Python's tokenizer
+    except Exception as error:  # NumPy also raises errors of zlib and Python's tokenizer
         raise WeightsError(
             f"{path} cannot be read as the warm state of this model: {error}. It is damaged, or "
             "from a different model. Convert the model again."

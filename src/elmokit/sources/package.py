@@ -24,7 +24,7 @@ GROUP = "elmokit_models"
 
 _NAME = re.compile(r"[a-z0-9]+([-_.][a-z0-9]+)*")
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.dev|\.post)\d+)?")
-# A fixed date, so that the same model gives the same bytes: the earliest that zip files support.
+# The earliest date that zip files support. With a fixed date, the same model gives the same bytes.
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MODULE = '''"""The model {name} for elmokit."""
 
@@ -66,7 +66,7 @@ def installed_models() -> dict[str, InstalledModel]:
 
 
 def build_package(model: Path, output: Path, *, name: str, version: str) -> Path:
-    """Build a wheel that pip installs and `elmokit.load(name)` finds.
+    """Build a wheel that contains a model, for `elmokit.load(name)`.
 
     Args:
         model: A model directory.
@@ -75,7 +75,7 @@ def build_package(model: Path, output: Path, *, name: str, version: str) -> Path
         version: The version of the package, such as 1.0.0.
 
     Returns:
-        The wheel. The same model gives the same bytes.
+        The path of the wheel. The same model gives the same bytes.
     """
     if not modeldir.is_model_dir(model):
         problem = "is not a model directory" if model.exists() else "does not exist"
@@ -102,9 +102,9 @@ def build_package(model: Path, output: Path, *, name: str, version: str) -> Path
             archive.writestr(info, content)
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
             record.append(f"{path},sha256={digest.decode()},{len(content)}")
-        listed = f"{module}-{version}.dist-info/RECORD"
-        lines = "\n".join([*record, f"{listed},,", ""])
-        archive.writestr(zipfile.ZipInfo(listed, _DATE), lines)
+        record_path = f"{module}-{version}.dist-info/RECORD"
+        lines = "\n".join([*record, f"{record_path},,", ""])
+        archive.writestr(zipfile.ZipInfo(record_path, _DATE), lines)
     return wheel
 
 

@@ -1,6 +1,6 @@
 """Load published models by name: the four English models of AllenNLP.
 
-Files are downloaded once into the cache; you can also copy them there. `ELMOKIT_ALLENNLP_URL`
+Files are downloaded once to the cache. You can also copy them to the cache. `ELMOKIT_ALLENNLP_URL`
 selects a mirror.
 """
 
@@ -29,8 +29,8 @@ class Published(NamedTuple):
     """A published model.
 
     Attributes:
-        folder: The directory of its files, which is also part of their names.
-        preset: The preset with its configuration.
+        folder: The directory of the files, which is also part of their names.
+        preset: The preset with the configuration of the model.
     """
 
     folder: str
@@ -55,12 +55,12 @@ PUBLISHED = {
 
 
 def is_name(text: str) -> bool:
-    """Return whether a string names a published model."""
+    """Return whether a string has the form of the name of a published model."""
     return text.startswith(_PREFIX)
 
 
 def load(name: str, *, vocab: Path | None = None) -> ModelParts:
-    """Load a published model; download it if it is not in the cache.
+    """Load a published model. Downloads it unless it is in the cache.
 
     Args:
         name: One of `PUBLISHED`.
@@ -68,13 +68,13 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
     """
     if name not in PUBLISHED:
         raise WeightsError(
-            f"No published model '{name}'.{suggest(name, PUBLISHED)} Expected one of: "
+            f"Unknown published model '{name}'.{suggest(name, PUBLISHED)} Expected one of: "
             f"{', '.join(PUBLISHED)}."
         )
     model = PUBLISHED[name]
     options = fetch(model.url(hdf5dir.OPTIONS), model.cached_path(hdf5dir.OPTIONS))
     expected = preset(model.preset)
-    with _advice(options):  # before downloading hundreds of megabytes
+    with _suggest_new_download(options):  # before downloading hundreds of megabytes
         config = bilm_hdf5.read_options(options)
         if config != expected:
             raise WeightsError(
@@ -82,7 +82,7 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
                 f"found {config}."
             )
     weights = fetch(model.url(hdf5dir.WEIGHTS), model.cached_path(hdf5dir.WEIGHTS))
-    with _advice(weights):
+    with _suggest_new_download(weights):
         parts = hdf5dir.load(options, weights, vocab=vocab)
     parts.source = name
     parts.metadata["name"] = name
@@ -90,7 +90,7 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
 
 
 @contextmanager
-def _advice(file: Path) -> Iterator[None]:
+def _suggest_new_download(file: Path) -> Iterator[None]:
     try:
         yield
     except (ConfigError, WeightsError) as error:
@@ -98,7 +98,7 @@ def _advice(file: Path) -> Iterator[None]:
 
 
 def cached_path(url: str) -> Path:
-    """Return the path in the cache for a URL; all URLs of a published model share one path."""
+    """Return the path of a URL in the cache, which does not depend on the mirror."""
     for model in PUBLISHED.values():
         for kind in (hdf5dir.OPTIONS, hdf5dir.WEIGHTS):
             if url in (model.url(kind), model.url(kind, _BASE), model.url(kind, _OLD_BASE)):

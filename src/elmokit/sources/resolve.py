@@ -42,7 +42,7 @@ def load_parts(
             `allennlp:original` or the name of an installed model package (`english-original`: pip
             install elmokit-english-original); or `hf://user/model` on the Hugging Face Hub.
             Default: the bundled English model.
-        weights: The HDF5 weights, if it is not in the same directory as `options.json`.
+        weights: The HDF5 weights, if they are not in the same directory as `options.json`.
         vocab: A vocabulary file, one word per line, if it is not `vocab.txt` in the same directory.
     """
     if path is None and weights is not None:
@@ -50,7 +50,7 @@ def load_parts(
     source = DEFAULT_MODEL if path is None else str(path)
     if not source.strip():
         raise WeightsError(f"The model name is empty. Expected {_FORMATS}.")
-    vocab = None if vocab is None else _expanded(vocab)
+    vocab = None if vocab is None else _expand_user(vocab)
     try:
         if hub.is_name(source) or published.is_name(source):
             if weights is not None:
@@ -59,7 +59,7 @@ def load_parts(
             parts = load(source, vocab=vocab)
         else:
             if weights is None and is_url(source) and hdf5dir.is_options(source):
-                # As for the published models, the weights are in the same directory.
+                # The weights are in the same directory, as for the published models.
                 weights = source[: -len(hdf5dir.OPTIONS)] + hdf5dir.WEIGHTS
             weights = None if weights is None else _resolve(weights, weights=True)
             parts = _load(_resolve(source), weights, vocab)
@@ -72,9 +72,9 @@ def load_parts(
 
 
 def named_models() -> dict[str, Path]:
-    """Return the models of this package, of a clone of the repository and of other packages.
+    """Return the bundled models and those in a repository clone and in installed packages, by name.
 
-    These names take precedence over files in the working directory, which can be loaded as ./NAME.
+    These names take precedence over files in the working directory. To load a file, use ./NAME.
     """
     folders = [entry for root in (_MODELS, _WEIGHTS) if root.is_dir() for entry in root.iterdir()]
     bundled = {folder.name: folder for folder in sorted(folders) if modeldir.is_model_dir(folder)}
@@ -82,14 +82,14 @@ def named_models() -> dict[str, Path]:
 
 
 def _resolve(path: str | Path, *, weights: bool = False) -> Path:
-    """Return the local path of a model or weight file given by name, URL or path."""
+    """Return the local path of a model or weight file, specified as a name, URL or path."""
     text = str(path)
     named = {} if weights else named_models()
     if text in named:
         return named[text]
     if is_url(text):
         return fetch(text, published.cached_path(text))
-    local = _expanded(path)
+    local = _expand_user(path)
     restore_directory(local)
     if local.exists() or (not weights and tfdir.find_prefix(local) is not None):
         return local
@@ -108,10 +108,10 @@ def _resolve(path: str | Path, *, weights: bool = False) -> Path:
     )
 
 
-def _expanded(path: str | Path) -> Path:
+def _expand_user(path: str | Path) -> Path:
     try:
         return Path(path).expanduser()
-    except (ValueError, RuntimeError) as error:  # a NUL, or no such user
+    except (ValueError, RuntimeError) as error:  # a NUL character or an unknown user
         raise WeightsError(f"Invalid path {str(path)!r}: {error}") from error
 
 
@@ -119,7 +119,7 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
     check_regular_files(path, WeightsError)
     if weights is not None:
         if weights.is_dir():
-            raise WeightsError(f"{weights} is a directory; expected a weight file in HDF5 format.")
+            raise WeightsError(f"{weights} is a directory; expected an HDF5 file with weights.")
         if modeldir.is_model_dir(path):
             raise _redundant_weights(path, weights)
         return hdf5dir.load(*hdf5dir.find(path, weights), vocab=vocab)
@@ -143,17 +143,17 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
         return tfdir.load(path, vocab=vocab)
     if _may_be_hdf5(path):
         return hdf5dir.load(*hdf5dir.find(path), vocab=vocab)
-    found = ""
+    contents = ""
     if path.is_dir():
-        found = f"; found {join_names(sorted(file.name for file in path.iterdir()))}"
-    raise WeightsError(f"{path} is not a model: expected {_FORMATS}{found}.")
+        contents = f"; found {join_names(sorted(file.name for file in path.iterdir()))}"
+    raise WeightsError(f"{path} is not a model: expected {_FORMATS}{contents}.")
 
 
 def _load_many_langs(path: Path, vocab: Path | None) -> ModelParts:
     if vocab is not None:
         raise WeightsError(
-            f"{path} is an ELMoForManyLangs model, which contains its own vocabulary. Do not pass "
-            f"another one ({vocab})."
+            f"{path} is an ELMoForManyLangs model, which contains its own vocabulary. Do not "
+            f"specify another one ({vocab})."
         )
     bilm, files = elmo_for_many_langs.read(path)
     metadata = {"converted_from": [file.name for file in files]}
@@ -181,4 +181,4 @@ def _may_be_hdf5(path: Path) -> bool:
 
 
 def _redundant_weights(source: object, weights: object) -> WeightsError:
-    return WeightsError(f"{source} already contains its weights. Do not pass others ({weights}).")
+    return WeightsError(f"{source} already contains weights. Do not specify others ({weights}).")

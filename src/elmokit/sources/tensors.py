@@ -2,10 +2,10 @@
 
 Files are memory-mapped, so a model of 374 MB loads in a fraction of a second.
 
-To save space, weights can be stored as float16, or matrices as int8: the values are then q[n, k] *
-scale[n], with the float32 scales of the rows of `name` in `name.scale`. Both are converted to
-float32 when they are read. Large files can be split: `model.safetensors`, `model-2.safetensors`,
-...
+To save space, all weights can be stored as float16, or matrices as int8. The values of an int8
+matrix are q[n, k] * scale[n]; the float32 scales of the rows of `name` are stored in `name.scale`.
+Both are converted to float32 when they are read. Large files can be split: `model.safetensors`,
+`model-2.safetensors`, ...
 """
 
 from __future__ import annotations
@@ -29,36 +29,37 @@ Storage = Literal["float32", "float16", "int8"]
 STORAGES: tuple[str, ...] = get_args(Storage)
 
 _SCALE = ".scale"
-# Smaller matrices stay float32: int8 would save little and make character embeddings inexact.
+# Smaller matrices are stored as float32: int8 would save little space and reduce the accuracy of
+# character embeddings.
 _SMALLEST_INT8 = 1 << 14
 
-# Supported types, which are converted to float32.
+# Supported data types, which are converted to float32.
 _FLOATS = ("F32", "F16", "BF16", "F64")
-# A file of another model has hundreds.
-_PROBLEMS_SHOWN = 5
+# Maximum number of problems in an error message. Files of another model can have hundreds.
+_MAX_PROBLEMS = 5
 
 
 def read_shapes(path: Path) -> dict[str, Shape]:
-    """Read the names and shapes of the tensors in a file, but not their values."""
-    with _opened(path) as files:
+    """Read the names and shapes of the tensors in a file, without their values."""
+    with _open_parts(path) as files:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name, file in files.items()}
     return {name: shape for name, shape in shapes.items() if not _is_scale(name, shapes)}
 
 
 def read_tensors(path: Path, expected: Mapping[str, Shape]) -> dict[str, Tensor]:
-    """Read exactly the expected tensors, as float32.
+    """Read all tensors of a file as float32. The file must contain exactly the expected tensors.
 
     Args:
         path: The safetensors file, or the first of its parts.
-        expected: The expected tensors and their shapes.
+        expected: The names and shapes of the expected tensors.
     """
     tensors: dict[str, Tensor] = {}
-    with _opened(path) as files:
-        others = [n for n in files if n not in expected and not _is_scale(n, files)]
-        problems = [p for name in [*expected, *others] if (p := _problem(name, files, expected))]
+    with _open_parts(path) as files:
+        names = [*expected, *(n for n in files if n not in expected and not _is_scale(n, files))]
+        problems = [p for name in names if (p := _problem(name, files, expected))]
         if problems:
             raise WeightsError(
-                f"{path} does not match its config.json: {'; '.join(problems[:_PROBLEMS_SHOWN])}. "
+                f"{path} does not match its config.json: {'; '.join(problems[:_MAX_PROBLEMS])}. "
                 "The files are from different models, or one of them was changed."
             )
         try:
@@ -86,12 +87,12 @@ def write_tensors(
     storage: Storage = "float32",
     part_bytes: int | None = None,
 ) -> None:
-    """Write tensors.
+    """Write tensors to one or several files.
 
     Args:
-        tensors: By name.
+        tensors: The tensors by name.
         path: The file, or the first of its parts.
-        storage: The data type of the stored weights; all types except float32 lose precision.
+        storage: The data type of the stored weights. All types except float32 lose precision.
         part_bytes: Approximate maximum size of a part.
 
     Raises:
@@ -100,12 +101,12 @@ def write_tensors(
     parts: list[dict[str, Tensor]] = [{}]
     size = 0
     for name, tensor in tensors.items():
-        ready = _stored(name, tensor.detach().to("cpu", torch.float32), storage)
-        n = sum(t.numel() * t.element_size() for t in ready.values())
+        stored = _convert(name, tensor.detach().to("cpu", torch.float32), storage)
+        n = sum(t.numel() * t.element_size() for t in stored.values())
         if part_bytes is not None and parts[-1] and size + n > part_bytes:
             parts.append({})
             size = 0
-        parts[-1] |= ready
+        parts[-1] |= stored
         size += n
     for number, part in enumerate(parts, start=1):
         save_tensors(part, part_path(path, number))
@@ -116,15 +117,15 @@ def part_path(path: Path, number: int) -> Path:
     return path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
-def _stored(name: str, tensor: Tensor, storage: Storage) -> dict[str, Tensor]:
+def _convert(name: str, tensor: Tensor, storage: Storage) -> dict[str, Tensor]:
     if storage == "int8" and tensor.dim() == 2 and tensor.numel() >= _SMALLEST_INT8:
         q, scale = quantize_rows(tensor)
         return {name: q.contiguous(), name + _SCALE: scale.contiguous()}
     if storage == "float16":
-        short = tensor.to(torch.float16)
-        if not bool(torch.isfinite(short).all()):
+        half = tensor.to(torch.float16)
+        if not bool(torch.isfinite(half).all()):
             raise ConfigError(f"Tensor '{name}' exceeds the range of float16. Store it as float32.")
-        tensor = short
+        tensor = half
     return {name: tensor.contiguous()}
 
 
@@ -133,7 +134,7 @@ def _is_scale(name: str, names: Mapping[str, Any]) -> bool:
 
 
 def _problem(name: str, files: Mapping[str, Any], expected: Mapping[str, Shape]) -> str:
-    """Describe what is wrong with a tensor, or return an empty string."""
+    """Describe the problem with a tensor, or return an empty string if it is valid."""
     if name not in expected:
         return f"unexpected tensor '{name}'"
     if name not in files:
@@ -155,8 +156,8 @@ def _problem(name: str, files: Mapping[str, Any], expected: Mapping[str, Shape])
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the open file of each tensor, by the tensor's name."""
+def _open_parts(path: Path) -> Iterator[dict[str, Any]]:
+    """Open all parts of a file, and yield the part that contains each tensor."""
     with ExitStack() as stack:
         files: dict[str, Any] = {}
         for part in (path, *path.parent.glob(f"{path.stem}-[0-9]*{path.suffix}")):

@@ -5,9 +5,9 @@
     options.json                         the training options
     vocab.txt                            optional: the vocabulary
 
-The variables are those of the HDF5 files (`bilm_hdf5.py`) with the names of TensorFlow's training
-graph. In addition, there are the softmax and, for each variable, its Adagrad accumulator (the sum
-of squared gradients), `<variable>/Adagrad`.
+A checkpoint contains the same tensors as the HDF5 files (`bilm_hdf5.py`), with the names of
+TensorFlow's training graph. It also contains the softmax and the Adagrad accumulator (the sum of
+squared gradients) of each variable, `<variable>/Adagrad`.
 
     HDF5        RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/W_0           W_P_0               B
     checkpoint  lm/RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/kernel projection/kernel   bias
@@ -28,7 +28,7 @@ from torch import Tensor
 from elmokit.config import BiLMConfig
 from elmokit.convert import bilm_hdf5
 from elmokit.convert.tf_bundle import INDEX, StoredTensor, read_index
-from elmokit.convert.weights import Entry, build_module, read_parameters, same
+from elmokit.convert.weights import Entry, build_module, read_parameters, unchanged
 from elmokit.errors import ConfigError, WeightsError, join_names, warn
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import LMHead
@@ -57,9 +57,10 @@ _RENAMED = (
 
 
 def find_prefix(path: Path) -> Path | None:
-    """Return the prefix of a checkpoint, such as `model.ckpt-12`, for itself or a file.
+    """Return the prefix of a checkpoint, such as `model.ckpt-12`.
 
-    For the file `checkpoint`, it is the prefix of the newest checkpoint; for other paths, None.
+    The path is the prefix, a file of the checkpoint, or the file `checkpoint`, which selects the
+    newest checkpoint. For any other path, return None.
     """
     if path.name == _NEWEST and path.is_file():
         return _newest(path.parent)
@@ -78,7 +79,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
     The accumulators are loaded only if the checkpoint contains all of them.
 
     Args:
-        path: A checkpoint, or a directory with checkpoints, of which the newest is loaded.
+        path: A checkpoint, or a directory; in a directory, the newest checkpoint is loaded.
         vocab: The vocabulary. Default: `vocab.txt` in the same directory, if it exists.
 
     Raises:
@@ -104,7 +105,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
         )
     entries = list(_entries(tensors, config))
     parameters = read_parameters(entries, tensors.get, tensors, prefix)
-    of_head = _with_prefix(parameters, "head.")
+    head = _with_prefix(parameters, "head.")
     training: dict[str, Any] = {"bilm_tf_options": read_json(options)}
     if _STEP in tensors:
         training = {"steps": _read_step(tensors[_STEP]), **training}
@@ -117,7 +118,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
     parts = ModelParts(
         build_module(lambda: BiLM(config), _with_prefix(parameters, "bilm.")),
         vocabulary=None if vocab is None else Vocabulary.from_file(vocab),
-        head=build_module(lambda: LMHead(*of_head["weight"].shape), of_head) if of_head else None,
+        head=build_module(lambda: LMHead(*head["weight"].shape), head) if head else None,
         accumulators=_read_accumulators(tensors, entries, prefix),
         metadata={"converted_from": [file.name for file in files], "training": training},
         source=str(prefix),
@@ -131,14 +132,14 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
 def _read_step(step: StoredTensor) -> int:
     value = np.asarray(step) if step.shape in ((), (1,)) else np.array(np.nan)
     if not np.isfinite(value).all():
-        raise WeightsError(f"{step.what} is invalid: expected one number. The file is damaged.")
+        raise WeightsError(f"{step.description} is damaged: expected a single number.")
     return int(value.sum())
 
 
 def _read_accumulators(
     tensors: Mapping[str, StoredTensor], entries: list[Entry], prefix: Path
 ) -> dict[str, Tensor] | None:
-    """Read the accumulators if there is one for every variable, and warn about other variables."""
+    """Read the accumulators if all of them exist, and warn about unknown variables."""
     slots = [dataclasses.replace(entry, name=entry.name + _SLOT) for entry in entries]
     used = _UNUSED.union(entry.name for entry in (*entries, *slots))
     if unused := sorted(tensors.keys() - used):
@@ -148,8 +149,8 @@ def _read_accumulators(
         return read_parameters(slots, tensors.get, tensors, prefix)
     if len(missing) < len(slots):
         warn(
-            f"{prefix} lacks the Adagrad accumulators {join_names(missing)}. All accumulators are "
-            "ignored; further training starts with new ones."
+            f"{prefix} does not contain the Adagrad accumulators {join_names(missing)}. All "
+            "accumulators are ignored; further training starts with new ones."
         )
     return None
 
@@ -160,18 +161,18 @@ def _entries(tensors: Mapping[str, StoredTensor], config: BiLMConfig) -> Iterato
         name = f"lm/{entry.name}"
         for old, new in _RENAMED:
             name = name.replace(old, new)
-        # The name is shorter in a model with a single layer.
-        short = name.replace("/multi_rnn_cell/cell_0", "")
-        if name not in tensors and short in tensors:
-            name = short
+        # Models with a single layer have shorter names.
+        short_name = name.replace("/multi_rnn_cell/cell_0", "")
+        if name not in tensors and short_name in tensors:
+            name = short_name
         parameters = tuple(f"bilm.{parameter}" for parameter in entry.parameters)
         yield dataclasses.replace(entry, name=name, parameters=parameters)
     if (bias := tensors.get(_SOFTMAX_BIAS)) is not None:
         size = bias.shape[0] if len(bias.shape) == 1 else 0
-        # With `share_embedding_softmax`, the embeddings of a word-input model are the weight.
+        # With `share_embedding_softmax`, the softmax weight is the word embedding.
         weight = _SOFTMAX_WEIGHT if _SOFTMAX_WEIGHT in tensors else "lm/embedding"
-        yield same(weight, (size, config.lstm.projection_dim), "head.weight")
-        yield same(_SOFTMAX_BIAS, (size,), "head.bias")
+        yield unchanged(weight, (size, config.lstm.projection_dim), "head.weight")
+        yield unchanged(_SOFTMAX_BIAS, (size,), "head.bias")
 
 
 def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -179,20 +180,20 @@ def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _put_specials_first(parts: ModelParts) -> None:
-    """Reorder the words of the head as training and scoring require.
+    """Move the special symbols to the start of the vocabulary, as training and scoring require.
 
-    In bilm-tf, the special symbols can have any index; one of its vocabularies begins with `</S>`.
+    In bilm-tf, they can have any index; one of its vocabularies starts with `</S>`.
     """
     words = () if parts.vocabulary is None else parts.vocabulary.words
     specials = [words.index(special) for special in SPECIALS if special in words]
     if (
         parts.head is None
-        or parts.bilm.config.n_words is not None  # its embeddings have the same order
+        or parts.bilm.config.n_words is not None  # the order of the embeddings must match
         or len(specials) < len(SPECIALS)
         or specials == list(range(len(SPECIALS)))
     ):
         return
-    order = [*specials, *(place for place in range(len(words)) if place not in specials)]
+    order = [*specials, *(i for i in range(len(words)) if i not in specials)]
     rows = torch.tensor(order)
     with torch.no_grad():
         for tensor in parts.head.parameters():
@@ -200,11 +201,11 @@ def _put_specials_first(parts: ModelParts) -> None:
     if parts.accumulators is not None:
         for name in ("head.weight", "head.bias"):
             parts.accumulators[name] = parts.accumulators[name][rows]
-    parts.vocabulary = Vocabulary(words[place] for place in order)
+    parts.vocabulary = Vocabulary(words[i] for i in order)
 
 
 def _newest(folder: Path) -> Path:
-    """Return the prefix of the newest checkpoint according to TensorFlow, or of the only one."""
+    """Return the prefix of the newest checkpoint in a directory, or of the only one."""
     name = _newest_name(folder / _NEWEST)
     if name is not None and (folder / (name + INDEX)).is_file():
         return folder / name
@@ -214,13 +215,13 @@ def _newest(folder: Path) -> Path:
     if files:
         raise WeightsError(
             f"{folder} contains several checkpoints ({join_names(files)}), but no file '{_NEWEST}' "
-            "that names the newest. Pass the path of one of them."
+            "that contains the name of the newest. Specify the path of one of them."
         )
     raise WeightsError(f"No checkpoint {name or 'model.ckpt-N'}{INDEX} found in {folder}.")
 
 
 def _newest_name(path: Path) -> str | None:
-    """Return the name in a file `checkpoint`; its directory may be on another machine."""
+    """Read the name in a file `checkpoint`, without its directory, which may not exist here."""
     if not path.is_file():
         return None
     text = read_bounded(path, WeightsError, max_bytes=1 << 20).decode("utf-8", "replace")

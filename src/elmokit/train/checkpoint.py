@@ -120,7 +120,7 @@ def newest_intact(run: Path, log: LogFn = no_log) -> tuple[Path, Progress, dict[
         try:
             return path, *_open(path)
         except WeightsError as error:
-            log(f"warning: {error}")
+            log(f"Warning: {error}")
             errors.append(error)
     raise errors[0]
 

@@ -230,7 +230,7 @@ def make_step(
 def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
     if documents < rows:
         log(
-            f"note: the corpus has only {documents:,} documents (counting the parts of long ones) "
+            f"Note: The corpus has only {documents:,} documents (counting the parts of long ones) "
             f"for {rows:,} rows, so several rows read the same text at the same time. Training "
             "with fewer rows is faster and gives equally good results: --set step.rows=..."
         )

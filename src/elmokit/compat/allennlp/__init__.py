@@ -3,9 +3,9 @@
     from elmokit.compat.allennlp import Elmo, ElmoEmbedder, batch_to_ids
 
 Names, signatures, shapes, `state_dict` keys and values, and the state carried between calls match
-AllenNLP 2.10.1 (`ElmoEmbedder`: 0.9.0, the last version that included it). Options and
-weights can be paths, URLs, or anything else that `elmokit.load` accepts (then the weights are
-None). `Elmo(..., stateful=False)` starts every call from the zero state. Setting
+AllenNLP 2.10.1 (`ElmoEmbedder`: 0.9.0, the last version that included it). Options and weights can
+be paths or URLs. Alternatively, the options can be anything that `elmokit.load` accepts, with None
+as the weights. `Elmo(..., stateful=False)` starts every call from the zero state. Setting
 `elmo._elmo_lstm._elmo_lstm.stateful = False`, which AllenNLP also supports, has the same effect.
 
 Differences, all in cases where AllenNLP crashes or returns wrong results without an error:
@@ -15,19 +15,20 @@ Differences, all in cases where AllenNLP crashes or returns wrong results withou
 - Padding before the last token (left padding, or a gap) is an error, because AllenNLP returns wrong
   vectors for it. A real word at index 0 of `vocab_to_cache` is also an error if it occurs in
   `word_inputs`.
-- Batches without sentences or with only empty sentences work (also `batch_to_ids([])` and
-  `batch_to_ids([[]])`), as do 4-D input with sentence boundaries, non-contiguous views, and short
-  integers.
-- A larger batch after `stateful=False`, a smaller one after `inference_mode`, and `.double()` or
-  `.to(device)` between two calls work. The tensors in `_states` are never changed in place, so a
-  reference to them stays valid. `reset_states(mask)` without a state does nothing.
+- These inputs are supported: batches without sentences or with only empty sentences (also in
+  `batch_to_ids`), 4-D input with sentence boundaries, non-contiguous views, and integer types
+  smaller than int64.
+- These calls are supported: a larger batch after `stateful=False`, a smaller batch after
+  `inference_mode`, and `.double()` or `.to(device)` between two batches. The tensors in `_states`
+  are never changed in place, so references to them stay valid. `reset_states(mask)` without a state
+  does nothing.
 - Models without skip connections, clipping or projections are supported.
-- Models with `vocab_to_cache` and `requires_grad=True` can be trained for more than one step, and
-  copied.
-- For an empty sentence, `ElmoEmbedder` returns the shape of the model in float32, not (3, 0, 1024)
-  in float64; `embed_file` writes the file atomically; `batch_size=0` is an error.
-- The names of parameters (`named_parameters()`) below `_token_embedder` and the inner `_elmo_lstm`
-  are those of elmokit. The `state_dict` is converted to AllenNLP's names and layout.
+- Models with `vocab_to_cache` and `requires_grad=True` can be copied, and trained for more than one
+  step.
+- For empty sentences, `ElmoEmbedder` returns float32 with the dimensions of the model, not float64
+  with shape (3, 0, 1024). `embed_file` writes atomically. `batch_size=0` is an error.
+- `named_parameters()` returns elmokit's names for the parameters of `_token_embedder` and the inner
+  `_elmo_lstm`. The `state_dict` is converted to AllenNLP's names and layout.
 - `from_params`, indexers and the `allennlp elmo` command are not supported.
 """
 

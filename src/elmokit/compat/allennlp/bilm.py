@@ -1,4 +1,4 @@
-"""AllenNLP's `_ElmoBiLm` and its submodules: all layers from character ids or cached words."""
+"""AllenNLP's `_ElmoBiLm` and its submodules, which compute the layers of tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CACHE_BATCH_SIZE = 512
 
 
 class _ElmoCharacterEncoder(layout.AllenNlpModule):
-    """Computes x_k of every position, including both boundaries, from character ids.
+    """Computes x_k of all tokens and of both sentence boundaries from character ids.
 
     Args:
         encoder: The encoder to use.
@@ -52,7 +52,7 @@ class _ElmoCharacterEncoder(layout.AllenNlpModule):
         """Encode a batch.
 
         Args:
-            inputs: Character ids (B, T, C), 0 = padding, only at the end of a row.
+            inputs: Character ids (B, T, C); 0 is padding, which must be at the end of a row.
 
         Returns:
             `mask` (B, T + 2) and `token_embedding` (B, T + 2, D).
@@ -62,7 +62,7 @@ class _ElmoCharacterEncoder(layout.AllenNlpModule):
         begin, end = ids.new_tensor(char_ids_table([BEGIN_SENTENCE, END_SENTENCE], ids.shape[2]))
         ids = add_boundaries(ids, mask.sum(dim=1), begin, end)  # (B, T + 2, C)
         mask = functional.pad(mask, (2, 0), value=True)
-        # All padding positions have the same ids, so they share one vector: the last one here.
+        # All padding positions have the same vector, so it is computed once, as the last row of x.
         x = self.encoder(torch.cat([ids[mask], ids.new_zeros(1, ids.shape[2])]))
         indices = torch.full(mask.shape, len(x) - 1, device=ids.device)
         indices[mask] = torch.arange(len(x) - 1, device=ids.device)
@@ -90,26 +90,26 @@ class _ElmoCharacterEncoder(layout.AllenNlpModule):
         for i in range(len(config.filters)):
             yield from _linear(f"char_conv_{i}", [f"encoder.convolutions.{i}"], layout.SAME)
         for i in range(config.n_highway):
-            ours = [f"encoder.highways.{i}.{name}" for name in ("transform", "carry")]
-            yield from _linear(f"_highways._layers.{i}", ours, layout.HIGHWAY)
+            names = [f"encoder.highways.{i}.{name}" for name in ("transform", "carry")]
+            yield from _linear(f"_highways._layers.{i}", names, layout.HIGHWAY)
         if self.encoder.projection is not None:
             yield from _linear("_projection", ["encoder.projection"], layout.SAME)
 
 
-def _linear(theirs: str, ours: Sequence[str], stored: layout.Layout) -> layout.ParameterLayout:
+def _linear(name: str, modules: Sequence[str], stored: layout.Layout) -> layout.ParameterLayout:
     """Return the layout of the weight and the bias of a module."""
     for kind in ("weight", "bias"):
-        yield f"{theirs}.{kind}", tuple(f"{name}.{kind}" for name in ours), stored
+        yield f"{name}.{kind}", tuple(f"{module}.{kind}" for module in modules), stored
 
 
 class ElmoLstm(layout.AllenNlpModule):
-    """The LSTMs of both directions, whose state is carried from batch to batch.
+    """The LSTMs of both directions. The state is carried from one batch to the next.
 
     Args:
-        bilm: The biLM; its token encoder is not used.
+        bilm: The biLM. Its token encoder is not used.
         requires_grad: Whether the weights can be trained.
-        stateful: Start each row with the final state of the same row of the previous batch, which
-            is in `_states`; otherwise start from the zero state.
+        stateful: Start each row from the final state of the same row in the previous batch, which
+            is stored in `_states`. Otherwise, start from the zero state.
 
     Attributes:
         _states: The final states of the rows: hidden (L, rows, 2D) and memory (L, rows, 2H),
@@ -146,7 +146,7 @@ class ElmoLstm(layout.AllenNlpModule):
         """Reset the states to zero.
 
         Args:
-            mask: The rows to reset, shape (rows,), True = reset; None resets all.
+            mask: Shape (rows,), True for rows to reset. Default: all rows.
         """
         if mask is None or self._states is None:
             self._states = None
@@ -154,7 +154,7 @@ class ElmoLstm(layout.AllenNlpModule):
         hidden, memory = self._states
         if mask.shape != hidden.shape[1:2]:
             raise DataError(
-                f"The mask of rows to reset has shape {list(mask.shape)}; expected "
+                f"The mask has shape {list(mask.shape)}; expected "
                 f"[{hidden.shape[1]}], the number of rows of the state."
             )
         reset = mask.bool().view(1, -1, 1).to(hidden.device)
@@ -163,8 +163,8 @@ class ElmoLstm(layout.AllenNlpModule):
     def _initial_state(self, rows: int, like: Tensor) -> LstmState | None:
         if not self.stateful or self._states is None:
             return None
-        # `pad` crops states of more rows. It always copies, which is necessary because tensors of
-        # inference mode cannot be part of a graph.
+        # `pad` crops states with more rows. It always copies, which is necessary because tensors
+        # created in inference mode cannot be part of an autograd graph.
         hidden, memory = (
             functional.pad(state.to(like), (0, 0, 0, rows - state.shape[1]))
             for state in self._states
@@ -173,7 +173,7 @@ class ElmoLstm(layout.AllenNlpModule):
 
     def _store_state(self, state: LstmState) -> None:
         hidden, cell = (
-            torch.cat(part.detach().unbind(), -1) for part in (state.hidden, state.cell)
+            torch.cat(tensor.detach().unbind(), -1) for tensor in (state.hidden, state.cell)
         )
         if self._states is not None:  # rows beyond the size of this batch keep their states
             rows = hidden.shape[1]
@@ -186,12 +186,12 @@ class ElmoLstm(layout.AllenNlpModule):
     def parameter_layout(self) -> layout.ParameterLayout:
         """Return the layout of all parameters; see `AllenNlpModule`."""
         for i, direction in product(range(self.num_layers), ("forward", "backward")):
-            theirs, ours = f"{direction}_layer_{i}.", f"bilm.{direction}_lm.layers.{i}."
-            yield theirs + "input_linearity.weight", (ours + "weight_input",), layout.GATES
-            yield theirs + "state_linearity.weight", (ours + "weight_recurrent",), layout.GATES
-            yield theirs + "state_linearity.bias", (ours + "bias",), layout.GATE_BIAS
+            prefix, name = f"bilm.{direction}_lm.layers.{i}.", f"{direction}_layer_{i}."
+            yield name + "input_linearity.weight", (prefix + "weight_input",), layout.GATES
+            yield name + "state_linearity.weight", (prefix + "weight_recurrent",), layout.GATES
+            yield name + "state_linearity.bias", (prefix + "bias",), layout.GATE_BIAS
             if self.bilm.config.lstm.has_projection:
-                yield theirs + "state_projection.weight", (ours + "weight_projection",), layout.SAME
+                yield name + "state_projection.weight", (prefix + "weight_projection",), layout.SAME
 
 
 def _directions(state: Tensor) -> Tensor:
@@ -200,17 +200,17 @@ def _directions(state: Tensor) -> Tensor:
 
 
 class BiLmOutput(TypedDict):
-    """The output of the biLM: L + 1 tensors (B, T + 2, 2D), and (B, T + 2)."""
+    """The output of the biLM: L + 1 tensors (B, T + 2, 2D), and a mask (B, T + 2)."""
 
     activations: list[Tensor]
     mask: Tensor
 
 
 class _ElmoBiLm(nn.Module):
-    """Computes all layers of every position, including both boundaries.
+    """Computes all layers of all tokens and of both sentence boundaries.
 
     Args:
-        options_file: The `options.json`, or anything that `elmokit.load` accepts.
+        options_file: The `options.json` file, or anything that `elmokit.load` accepts.
         weight_file: The HDF5 file.
         requires_grad: Whether the weights can be trained.
         vocab_to_cache: Words to encode in advance, for `word_inputs`. The first one is the padding
@@ -229,7 +229,7 @@ class _ElmoBiLm(nn.Module):
     ) -> None:
         super().__init__()
         if options_file is None and weight_file is None:
-            raise ConfigError("No model specified: options_file and weight_file are both None.")
+            raise ConfigError("options_file and weight_file are both None. Specify a model.")
         bilm = load_parts(options_file, weight_file).bilm
         if not isinstance(bilm.encoder, CharacterEncoder):
             raise ConfigError(
@@ -238,7 +238,7 @@ class _ElmoBiLm(nn.Module):
             )
         self._requires_grad = requires_grad
         self._token_embedder = _ElmoCharacterEncoder(bilm.encoder, requires_grad)
-        del bilm.encoder  # so that only `_token_embedder` has its parameters
+        del bilm.encoder  # otherwise, its parameters would be registered twice
         self._word_embedding: nn.Embedding | None = None
         self._bos_embedding: Tensor | None = None
         self._eos_embedding: Tensor | None = None
@@ -257,13 +257,13 @@ class _ElmoBiLm(nn.Module):
         return 2 * self._elmo_lstm.hidden_size
 
     def create_cached_cnn_embeddings(self, tokens: Sequence[str]) -> None:
-        """Encode the words whose indices `word_inputs` can contain; index 0 is padding."""
+        """Encode the words to which `word_inputs` refers. Index 0 is padding."""
         encoder = self._token_embedder.encoder
         words = [BEGIN_SENTENCE, END_SENTENCE, *tokens]
         ids = torch.from_numpy(char_ids_table(words, encoder.config.max_characters_per_token))
         ids = ids.to(encoder.char_embed.device)
         with torch.inference_mode(False), torch.no_grad():
-            vectors = torch.cat([encoder(part) for part in torch.split(ids, _CACHE_BATCH_SIZE)])
+            vectors = torch.cat([encoder(batch) for batch in torch.split(ids, _CACHE_BATCH_SIZE)])
             self._bos_embedding, self._eos_embedding = vectors[0], vectors[1]
             table = vectors[2:].clone()
             table[0] = 0
@@ -276,17 +276,17 @@ class _ElmoBiLm(nn.Module):
         """Compute the layers of a batch.
 
         Args:
-            inputs: Character ids (B, T, C); ignored if `word_inputs` are used.
-            word_inputs: Indices into `vocab_to_cache` (B, T). If one of them is out of range, the
-                whole batch is encoded from its characters.
+            inputs: Character ids (B, T, C). Ignored if `word_inputs` is used.
+            word_inputs: Indices into `vocab_to_cache` (B, T). If any of them is out of range,
+                `inputs` is used instead.
         """
         encoded = None if word_inputs is None else self._look_up(word_inputs)
         if encoded is None:
             encoded = self._token_embedder(inputs)
         x, mask = encoded["token_embedding"], encoded["mask"]
         layers: Tensor = self._elmo_lstm(x, mask)
-        first = torch.cat([x, x], dim=-1) * mask.unsqueeze(-1)  # h_{k,0} = [x_k; x_k]
-        return {"activations": [first, *layers.unbind()], "mask": mask}
+        layer_0 = torch.cat([x, x], dim=-1) * mask.unsqueeze(-1)  # h_{k,0} = [x_k; x_k]
+        return {"activations": [layer_0, *layers.unbind()], "mask": mask}
 
     def _look_up(self, words: Tensor) -> dict[str, Tensor] | None:
         table, bos, eos = self._word_embedding, self._bos_embedding, self._eos_embedding
@@ -302,12 +302,18 @@ class _ElmoBiLm(nn.Module):
         return {"mask": functional.pad(mask, (2, 0), value=True), "token_embedding": x}
 
 
-def check_mask(mask: Tensor, fix: str) -> Tensor:
-    """Return a mask (B, T), or raise an error if a row has padding before its last token."""
-    wrong = (mask[:, 1:] & ~mask[:, :-1]).any(dim=1)
-    if wrong.any():
+def check_mask(mask: Tensor, hint: str) -> Tensor:
+    """Return a mask (B, T) unchanged. Raise an error if padding precedes a token.
+
+    Args:
+        mask: The mask.
+        hint: How to fix the problem, for the error message.
+    """
+    is_invalid = (mask[:, 1:] & ~mask[:, :-1]).any(dim=1)
+    if is_invalid.any():
         raise DataError(
-            f"Row {int(wrong.nonzero()[0, 0])} of the batch has padding before its last token, "
-            f"for which AllenNLP returns wrong vectors. Padding must be at the end of a row: {fix}."
+            f"Row {int(is_invalid.nonzero()[0, 0])} of the batch has padding before a token, for "
+            "which AllenNLP returns wrong vectors. Padding must be at the end of a row: "
+            f"{hint}."
         )
     return mask

@@ -50,16 +50,16 @@ class ScalarMix(mix.ScalarMix):
         initial_scalar_parameters: Sequence[float] | None = None,
         trainable: bool = True,
     ) -> None:
-        # Skips the constructor of the base class, whose parameters have other names and which warns
-        # that this normalization depends on the batch (AllenNLP's documented behavior).
+        # Skip the constructor of the base class. It uses other parameter names, and warns that the
+        # normalization depends on the batch, which is documented behavior in AllenNLP.
         nn.Module.__init__(self)
         if initial_scalar_parameters is None:
             initial_scalar_parameters = [0.0] * mixture_size
-        initial = list(map(float, initial_scalar_parameters))
-        if len(initial) != mixture_size:
+        weights = list(map(float, initial_scalar_parameters))
+        if len(weights) != mixture_size:
             raise ConfigError(
                 f"Expected {mixture_size} initial scalar parameters, one per layer; found "
-                f"{initial}."
+                f"{weights}."
             )
         self.mixture_size = mixture_size
         self.do_layer_norm = do_layer_norm
@@ -67,7 +67,7 @@ class ScalarMix(mix.ScalarMix):
         self.top_only = False
         self.gamma = nn.Parameter(torch.ones(1), requires_grad=trainable)
         self.scalar_parameters = nn.ParameterList(
-            nn.Parameter(torch.tensor([value]), requires_grad=trainable) for value in initial
+            nn.Parameter(torch.tensor([value]), requires_grad=trainable) for value in weights
         )
 
     @property
@@ -86,18 +86,19 @@ class ScalarMix(mix.ScalarMix):
 
 
 class ElmoOutput(TypedDict):
-    """The output of `Elmo`: one tensor (B, T, 2D) per mix, and (B, T)."""
+    """The output of `Elmo`: one tensor (B, T, 2D) per mix, and a mask (B, T)."""
 
     elmo_representations: list[Tensor]
     mask: Tensor
 
 
 class Elmo(nn.Module):
-    """ELMo for a task model: a biLM with one mix of its layers per output.
+    """ELMo for a task model: a biLM and, for each output, a mix of its layers.
 
     Args:
-        options_file: The `options.json`: a path, a URL, or anything that `elmokit.load` accepts.
-        weight_file: The HDF5 file; None if the first argument is a complete model.
+        options_file: The `options.json` file (a path or a URL), or anything that `elmokit.load`
+            accepts.
+        weight_file: The HDF5 file. None if the first argument is a complete model.
         num_output_representations: The number of mixes.
         requires_grad: Whether the biLM can be trained.
         do_layer_norm: Normalize each layer before mixing, over all tokens of the batch.
@@ -108,8 +109,8 @@ class Elmo(nn.Module):
         scalar_mix_parameters: Fixed weights of the layers, before the softmax.
         module: A replacement for the biLM, with `num_layers` and `get_output_dim()`;
             `module(inputs, word_inputs)` returns `activations` and `mask` with boundaries.
-        stateful: Start each row of a batch with the final state of the same row of the previous
-            batch, as AllenNLP does. If False, start with the zero state, so that the same input
+        stateful: Start each row of a batch from the final state of the same row in the previous
+            batch, as in AllenNLP. If False, start from the zero state, so that the same input
             gives the same vectors.
     """
 
@@ -124,7 +125,7 @@ class Elmo(nn.Module):
         vocab_to_cache: Sequence[str] | None = None,
         keep_sentence_boundaries: bool = False,
         scalar_mix_parameters: Sequence[float] | None = None,
-        module: Any = None,  # any nn.Module with these methods
+        module: Any = None,  # an nn.Module with additional attributes
         *,
         stateful: bool = True,
     ) -> None:
@@ -161,7 +162,7 @@ class Elmo(nn.Module):
         return [self.get_submodule(f"scalar_mix_{k}") for k in range(self._n_mixes)]
 
     def get_output_dim(self) -> int:
-        """Return the size of each representation, 2D."""
+        """Return the dimension of each representation, 2D."""
         return int(self._elmo_lstm.get_output_dim())
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> ElmoOutput:
@@ -174,20 +175,20 @@ class Elmo(nn.Module):
                 last dimension.
 
         Returns:
-            `elmo_representations`, a list of (B, T, 2D), zero for padding, and `mask`, (B, T), True
-            for tokens; with the leading dimensions of the input.
+            `elmo_representations`, a list of tensors (B, T, 2D) with zeros for padding, and `mask`
+            (B, T), True for tokens. B stands for all leading dimensions of the input.
         """
         if not isinstance(inputs, Tensor):
             raise DataError(
                 f"inputs has type {type(inputs).__name__}; expected the tensor of character ids "
                 "that batch_to_ids returns: elmo(batch_to_ids(sentences))."
             )
-        leading = inputs.shape[:-2] or inputs.shape[:1]  # a custom module may read (B, T)
+        leading = inputs.shape[:-2] or inputs.shape[:1]  # a custom module may have input (B, T)
         if word_inputs is not None:
             leading = word_inputs.shape[:-1]
             word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
             if not self._has_cached_vocab:
-                _log.warning("word_inputs is ignored without vocab_to_cache.")
+                _log.warning("Ignoring word_inputs, because vocab_to_cache is not set.")
                 word_inputs = None
         if inputs.dim() > 3:
             inputs = inputs.reshape(-1, *inputs.shape[-2:])

@@ -1,4 +1,4 @@
-"""AllenNLP's `ElmoEmbedder`: vectors of sentences, and of files as HDF5."""
+"""AllenNLP's `ElmoEmbedder`, which embeds sentences and files."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ DEFAULT_BATCH_SIZE = 64
 class ElmoEmbedder:
     """Computes all layers of tokenized sentences, (L + 1, T, 2D).
 
-    Each sentence starts with the final state of the sentence at the same position of the previous
-    batch: `embedder.elmo_bilm._elmo_lstm.reset_states()` resets the states, and with
-    `stateful=False` every batch starts with the zero state.
+    Each sentence starts from the final state of the sentence at the same position in the previous
+    batch. To reset the states, call `embedder.elmo_bilm._elmo_lstm.reset_states()`. With
+    `stateful=False`, all sentences start from the zero state.
 
     Args:
-        options_file: The `options.json`: a path, a URL, or anything that `elmokit.load` accepts.
-            Default: the original published model.
+        options_file: The `options.json` file (a path or a URL), or anything that `elmokit.load`
+            accepts. Default: the original published model.
         weight_file: The HDF5 file.
         cuda_device: The GPU, or -1 for the CPU.
         stateful: See above.
@@ -71,8 +71,8 @@ class ElmoEmbedder:
         with torch.no_grad(), exact(device):
             output = self.elmo_bilm(batch_to_ids(batch).to(device))
         mask = output["mask"]
-        kept = [remove_boundaries(layer, mask) for layer in output["activations"]]
-        return torch.stack(kept, dim=1), mask[:, 2:].long()
+        layers = [remove_boundaries(layer, mask) for layer in output["activations"]]
+        return torch.stack(layers, dim=1), mask[:, 2:].long()
 
     def embed_sentence(self, sentence: Sequence[str]) -> Array:
         """Embed one sentence: (L + 1, T, 2D)."""
@@ -81,8 +81,8 @@ class ElmoEmbedder:
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Array]:
         """Embed the sentences of one batch.
 
-        An empty sentence is computed from its two boundaries. If all sentences are empty, nothing
-        is computed and the state does not change.
+        An empty sentence consists only of its two boundaries. If all sentences are empty, the state
+        does not change.
         """
         lengths = [len(sentence) for sentence in batch]
         if not any(lengths):
@@ -94,7 +94,7 @@ class ElmoEmbedder:
     def embed_sentences(
         self, sentences: Iterable[Sequence[str]], batch_size: int = DEFAULT_BATCH_SIZE
     ) -> Iterator[Array]:
-        """Yield the vectors of any number of sentences, in order."""
+        """Yield the vectors of sentences in order, computed in batches."""
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, found {batch_size}.")
         remaining = iter(sentences)
@@ -112,8 +112,9 @@ class ElmoEmbedder:
     ) -> None:
         """Embed each line of a file, with tokens separated by spaces, and write an HDF5 file.
 
-        The file has one dataset per line, named by its number from 0, and `sentence_to_index`, a
-        JSON object from each line to its number. The input is closed at the end.
+        The output has one dataset per line, named after the line number starting from 0, and the
+        dataset `sentence_to_index`, a JSON object that maps each line to its number. The input file
+        is closed at the end.
 
         Args:
             input_file: The open text file.
@@ -121,7 +122,8 @@ class ElmoEmbedder:
             output_format: "all" layers, the "top" layer, the "average" or another layer choice.
             batch_size: Lines per batch.
             forget_sentences: Omit `sentence_to_index`.
-            use_sentence_keys: Name the datasets by their lines, and omit `sentence_to_index`.
+            use_sentence_keys: Name the datasets after the text of their lines, and omit
+                `sentence_to_index`.
         """
         from tqdm import tqdm
 
@@ -129,13 +131,12 @@ class ElmoEmbedder:
         lines = [line.strip() for line in input_file]
         if "" in lines:
             raise DataError(
-                f"Line {lines.index('') + 1} of the input is blank, so it has no vectors. Remove "
-                "all blank lines."
+                f"Line {lines.index('') + 1} of the input is blank. Remove all blank lines."
             )
         if use_sentence_keys:
             _log.warning(
-                "Slashes in a sentence that is used as a key create nested HDF5 groups. Use the "
-                "full path of the dataset to read the vectors."
+                "If a sentence that is used as a key contains slashes, nested HDF5 groups are "
+                "created. Use the full path of the dataset to read its vectors."
             )
         tokens = (line.split() for line in lines)
         with replace_file(Path(output_file_path)) as temporary, temporary.open("wb") as file:
@@ -147,11 +148,11 @@ class ElmoEmbedder:
                     writer.add_numbers(values, name=line if use_sentence_keys else None)
                 except ValueError as error:
                     raise DataError(
-                        f"The vectors of '{line}' cannot be stored with the sentence as key "
-                        f"({error}). Disable use_sentence_keys."
+                        f"The sentence '{line}' cannot be used as the name of a dataset ({error}). "
+                        "Disable use_sentence_keys."
                     ) from error
             if not (forget_sentences or use_sentence_keys):
-                # For duplicate lines, the last one.
+                # Of duplicate lines, the last one is used.
                 index = {line: str(number) for number, line in enumerate(lines)}
                 writer.add_string("sentence_to_index", *writer.add_strings([json.dumps(index)]))
             writer.finish()

@@ -1,10 +1,10 @@
-"""AllenNLP's weight layout, which the modules in this package use to save and load their weights.
+"""Convert weights between the layouts of AllenNLP and elmokit.
 
-AllenNLP                                        elmokit
-LSTM gates in the order i, f, g, o              i, g, f, o
-forget bias stored with its +1                  the +1 is added at run time
-highway: one matrix [transform; -carry]         two matrices
-character table of 262 rows, the first zero     261 rows
+                         AllenNLP                                elmokit
+LSTM gates               i, f, g, o                              i, g, f, o
+bias of the forget gate  includes the constant 1                 1 is added at run time
+highway layer            one matrix [transform; -carry]          two matrices
+character embeddings     262 rows, the first of which is zero    261 rows
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from elmokit.model.lstm import FORGET_BIAS
 
 
 class Layout(NamedTuple):
-    """Conversion between parameters of elmokit and the single parameter stored by AllenNLP."""
+    """Conversions between one or several parameters of elmokit and one parameter of AllenNLP."""
 
     pack: Callable[..., Tensor]
     unpack: Callable[[Tensor], tuple[Tensor, ...]]
 
 
-#: For each parameter: its name in AllenNLP, its names in elmokit, and the layout.
+#: The name of each parameter in AllenNLP, its names in elmokit, and its layout.
 ParameterLayout = Iterator[tuple[str, tuple[str, ...], Layout]]
 
 
@@ -44,21 +44,21 @@ class AllenNlpModule(nn.Module):
 
 def _save(module: nn.Module, state: dict[str, Any], prefix: str, _: object) -> None:
     assert isinstance(module, AllenNlpModule)
-    for theirs, ours, layout in module.parameter_layout():
-        state[prefix + theirs] = layout.pack(*(state.pop(prefix + name) for name in ours))
+    for allennlp_name, names, layout in module.parameter_layout():
+        state[prefix + allennlp_name] = layout.pack(*(state.pop(prefix + name) for name in names))
 
 
 def _load(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
     assert isinstance(module, AllenNlpModule)
-    for theirs, ours, layout in module.parameter_layout():
-        if prefix + theirs in state:  # otherwise torch reports what is missing
-            values = layout.unpack(state.pop(prefix + theirs))
-            state |= {prefix + name: value for name, value in zip(ours, values, strict=True)}
+    for allennlp_name, names, layout in module.parameter_layout():
+        if prefix + allennlp_name in state:  # otherwise, torch reports the missing parameter
+            values = layout.unpack(state.pop(prefix + allennlp_name))
+            state |= {prefix + name: value for name, value in zip(names, values, strict=True)}
 
 
 def _swap_gates(weight: Tensor) -> Tensor:
-    first, second, third, last = weight.chunk(4)
-    return torch.cat([first, third, second, last])
+    a, b, c, d = weight.chunk(4)
+    return torch.cat([a, c, b, d])
 
 
 def _pack_gate_bias(bias: Tensor) -> Tensor:
@@ -71,17 +71,17 @@ def _unpack_gate_bias(bias: Tensor) -> tuple[Tensor]:
     return (torch.cat([i, g, f - FORGET_BIAS, o]),)
 
 
-def _unpack_highway(both: Tensor) -> tuple[Tensor, Tensor]:
-    transform, carry = both.chunk(2)
+def _unpack_highway(value: Tensor) -> tuple[Tensor, Tensor]:
+    transform, carry = value.chunk(2)
     return transform, -carry
 
 
 SAME = Layout(lambda value: value, lambda value: (value,))
 GATES = Layout(_swap_gates, lambda weight: (_swap_gates(weight),))
 GATE_BIAS = Layout(_pack_gate_bias, _unpack_gate_bias)
-#: The matrix or bias of a highway layer: AllenNLP's gate has the opposite sign.
+#: The matrix or bias of a highway layer. AllenNLP's gate has the opposite sign.
 HIGHWAY = Layout(lambda transform, carry: torch.cat([transform, -carry]), _unpack_highway)
-#: The character embeddings: AllenNLP's have a row of zeros for padding.
+#: The character embeddings. AllenNLP's have a row of zeros for padding.
 CHARACTERS = Layout(
     lambda table: torch.cat([table.new_zeros(1, table.shape[1]), table]),
     lambda table: (table[1:],),
