@@ -10,6 +10,7 @@ unknown names, no infinities and no NaN. A single `ConfigError` reports all prob
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import json
 import reprlib
@@ -296,5 +297,6 @@ def _invalid_value(name: str, value: object, expected: str) -> str:
 
 
 def _unknown_setting(name: str, known: Iterable[str]) -> str:
-    hint = suggest(name, known) or f" Known settings: {', '.join(known)}."
+    nearest = difflib.get_close_matches(name, list(known), n=3, cutoff=0)
+    hint = suggest(name, known) or f" Settings with similar names: {', '.join(nearest)}."
     return f"Unknown setting '{name}'.{hint}"

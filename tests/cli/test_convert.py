@@ -95,3 +95,9 @@ def test_existing_output_is_not_overwritten_by_default(old: Path, tmp_path: Path
 
 def test_unknown_format_is_a_usage_error(old: Path, tmp_path: Path) -> None:
     assert run(old, tmp_path / "out", "--to", "pickle").exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["out.zip", "weights.hdf5", "model.onnx"])
+def test_output_that_looks_like_a_file_is_rejected(old: Path, tmp_path: Path, name: str) -> None:
+    assert run(old, tmp_path / name).exit_code == 2
+    assert not (tmp_path / name).exists()

@@ -75,6 +75,7 @@ def test_words_filters_and_mixes(elmo: Elmo) -> None:
         (["neighbors", "text.txt", "--token", "1"], 2, "require an index"),
         (["neighbors", "index"], 2, "--query"),
         (["index", "-o", "other"], 2, "unless you add --ann"),
+        (["index", "text.txt", "-o", "other", "--recall", "2"], 2, "--recall"),
         (["index", "no.txt", "-o", "other"], 1, "no.txt does not exist"),
         (["index", "text.txt", "-o", "index"], 1, "already exists"),
         (["index", "text.txt", "-o", "."], 1, "other files"),

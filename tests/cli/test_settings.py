@@ -73,6 +73,22 @@ def test_train_rejects_invalid_options(
 ) -> None:
     output = usage_error(shell, tmp_path, "train", corpus, "-o", "run", option, value)
     assert value in output
+    assert option in output or option in ("--set", "--preset")
+
+
+def test_unknown_setting_lists_only_similar_names(
+    shell: Elmo, tmp_path: Path, corpus: Path
+) -> None:
+    output = usage_error(shell, tmp_path, "train", corpus, "-o", "run", "--set", "rowz=1")
+    assert "step.rows" in output
+    assert output.count(",") < 3
+
+
+def test_text_file_instead_of_a_prepared_corpus_is_reported(shell: Elmo, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A text .\n")
+    code, _, errors = shell("finetune", TINY_MODEL, "a.txt", "-o", "run")
+    assert code == 1
+    assert "elmo prepare a.txt" in errors
 
 
 @pytest.mark.parametrize(

@@ -85,3 +85,8 @@ def test_state_dict_round_trip(tiny_bilm: BiLM) -> None:
     second.load_state_dict(elmo.state_dict())
     a, b = elmo.eval()(SENTENCES), second.eval()(SENTENCES)
     assert torch.equal(a.representations[0], b.representations[0])
+
+
+def test_model_name_instead_of_a_biLM_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="expected a BiLM"):
+        Elmo("english")  # type: ignore[arg-type]

@@ -245,3 +245,8 @@ def test_long_sentence_is_shortened_around_the_word() -> None:
     assert marked.format(1) == "... c [d] e ..."
     assert marked.format(0) == "... [d] ..."
     assert marked.format(3) == marked.format()
+
+
+def test_index_must_be_an_index(elmo: elmokit.ElmoModel) -> None:
+    with pytest.raises(ConfigError, match="expected an index"):
+        elmo.neighbors("the [play] .", [["a", "b"]])

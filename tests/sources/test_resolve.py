@@ -98,6 +98,8 @@ def test_missing_model_error_suggests_the_nearest_name(
 def test_model_that_is_not_a_name_or_a_path_is_rejected(model: Any) -> None:
     with pytest.raises(ConfigError, match="expected a name or a path, got type"):
         elmokit.load(model)
+    with pytest.raises(ConfigError, match="expected a name or a path, got type"):
+        elmokit.load("english", model)
 
 
 def test_directory_without_a_model_lists_its_contents(tmp_path: Path) -> None:

@@ -28,6 +28,17 @@ class _Command(TyperCommand):
             if parameter.param_type_name == "argument":
                 parameter.metavar = parameter.metavar or str(parameter.name).upper()
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            # The library names its arguments, which have the names of the options.
+            for parameter in self.params:
+                if getattr(ctx.get_parameter_source(parameter.name), "name", "") == "COMMANDLINE":
+                    name, option = f"Invalid value for {parameter.name}:", parameter.opts[0]
+                    error.message = error.message.replace(name, f"Invalid value for {option}:")
+            raise
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [re.sub(r"[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
 

@@ -11,9 +11,18 @@ from elmokit.cli import options as opt
 from elmokit.cli.output import log, print_json, print_table
 
 
+def _check_output(path: Path) -> Any:
+    if path.suffix.lower() in (".zip", ".hdf5", ".h5", ".onnx", ".safetensors"):
+        raise typer.BadParameter(
+            f"'{path}' is the name of a file, but the output is a directory. Use a path without "
+            "this suffix."
+        )
+    return opt.reject_stdout(path)
+
+
 def convert(
     model: opt.ModelArgument,
-    out: Annotated[Path, typer.Argument(callback=opt.reject_stdout)],
+    out: Annotated[Path, typer.Argument(callback=_check_output)],
     weights: opt.Weights = None,
     to: Literal["elmokit", "hdf5", "onnx"] = "elmokit",
     vocab: Path | None = None,

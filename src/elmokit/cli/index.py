@@ -26,7 +26,7 @@ def index(
     skip_bad: opt.SkipBad = False,
     state: opt.State = "reset",
     ann: Annotated[list[str] | None, typer.Option(metavar="LAYER")] = None,
-    recall: float = 0.95,
+    recall: Annotated[float, typer.Option(min=0.01, max=1)] = 0.95,
     append: Annotated[bool, typer.Option("--append")] = False,
     resume: opt.Resume = False,
     overwrite: opt.Overwrite = False,

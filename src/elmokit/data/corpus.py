@@ -59,6 +59,12 @@ class Corpus:
                 inconsistent.
         """
         folder = Path(path)
+        if folder.is_file():
+            raise DataError(
+                f"{folder} is a file: expected a directory written by `elmo prepare`. First "
+                f"prepare the text: elmo prepare {folder} -o DATA (to fine-tune a model that has "
+                "an LM head, with --vocab MODEL)."
+            )
         restore_directory(folder)
         check_regular_files(folder, DataError)
         corpus = cls(folder, Meta.from_file(folder / layout.META))

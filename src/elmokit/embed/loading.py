@@ -74,10 +74,12 @@ def load(
         An `ElmoModel`, or an `OnnxModel` with the same methods for embedding.
     """
     check_choice("backend", backend, ("auto", "torch", "onnx"))
-    if not isinstance(path, str | os.PathLike | None):
-        raise ConfigError(
-            f"Invalid model {path!r}: expected a name or a path, got type {type(path).__name__}."
-        )
+    for kind, value in (("model", path), ("weights", weights)):
+        if not isinstance(value, str | os.PathLike | None):
+            got = type(value).__name__
+            raise ConfigError(
+                f"Invalid {kind} {value!r}: expected a name or a path, got type {got}."
+            )
     if backend == "onnx" or (backend == "auto" and is_onnx(path)):
         return _load_onnx(path, weights, str(device), precision)
     need_torch(path)

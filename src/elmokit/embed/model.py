@@ -25,6 +25,7 @@ from elmokit.embed.substitutes import Substitutes, substitutes_at
 from elmokit.embed.token_cache import MAX_BYTES, TokenCache
 from elmokit.embed.tokenized import as_tokens, check_sentences, truncated_tokens
 from elmokit.embed.vectors import FloatArray
+from elmokit.errors import ConfigError
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
@@ -235,6 +236,12 @@ class ElmoModel(Embedder):
             k: Number of neighbors per layer.
             options: Other arguments of `TokenIndex.neighbors`: layer, mix, filter, min_count, ann.
         """
+        if not hasattr(index, "neighbors"):
+            raise ConfigError(
+                f"Invalid index of type {type(index).__name__}: expected an index, opened with "
+                "TokenIndex.open. To search a list of sentences, use "
+                "elmokit.search.neighbors.neighbors."
+            )
         return index.neighbors([query], self, k=k, **options)[0]
 
     def __repr__(self) -> str:

@@ -64,6 +64,11 @@ class Elmo(nn.Module):
         word_boundaries: tuple[int, int] = (0, 1),
     ) -> None:
         super().__init__()
+        if not isinstance(bilm, BiLM):
+            raise ConfigError(
+                f"Invalid bilm of type {type(bilm).__name__}: expected a BiLM, such as "
+                "elmokit.load().bilm."
+            )
         if outputs < 1:
             raise ConfigError(f"Invalid outputs {outputs}: expected an integer of at least 1.")
         self.bilm = bilm
