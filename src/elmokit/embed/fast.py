@@ -45,10 +45,10 @@ from elmokit.model.kernels.cpu_native import (
     NativeError,
     NativeHead,
     build,
-    fits,
     library_path,
     native_reader,
     open_library,
+    supports,
 )
 from elmokit.model.kernels.cpu_reader import TorchReader
 from elmokit.model.lexicon_encoder import LexiconEncoder
@@ -136,7 +136,7 @@ def fast_reader(bilm: BiLM) -> Engine:
     # If the kernel does not support the shape, torch's product is the next best.
     kinds = ("native", "int8") if choice.kind == "native" else (choice.kind,)
     for kind in kinds:
-        if kind == "exact" or kind in choice.failed or (kind == "native" and not fits(bilm)):
+        if kind == "exact" or kind in choice.failed or (kind == "native" and not supports(bilm)):
             continue
         try:
             reader = make_reader(kind, bilm)

@@ -44,11 +44,11 @@ def trimmed_blocks(
     columns = np.minimum(-(-needed // _COLUMN_STEP) * _COLUMN_STEP, ids.shape[1])
     for width in np.unique(columns):
         members = np.flatnonzero(columns == width)
-        for block, filled in filled_blocks(members, rows):
+        for block, filled in padded_blocks(members, rows):
             yield block, ids[filled, :width]
 
 
-def filled_blocks(members: Ids, rows: int) -> Iterator[tuple[Ids, Ids]]:
+def padded_blocks(members: Ids, rows: int) -> Iterator[tuple[Ids, Ids]]:
     """Split a list into blocks, and return each with a copy that is padded to `rows` members."""
     for start in range(0, len(members), rows):
         block = members[start : start + rows]

@@ -74,10 +74,10 @@ class FastStep:
         self.wave = Wavefront(
             lstm, rows, steps, dropout=config.dropout, dtype=dtype, device=self.device
         )
-        self.weights = StackedWeights.adopt(bilm)
+        self.weights = StackedWeights.from_bilm(bilm)
         # The gradients are computed in `dtype`, but sums over ranks need more precision.
         gradient_dtype = dtype if group.world_size == 1 else torch.float32
-        self.d_weights = StackedWeights.like(lstm, self.device, gradient_dtype)
+        self.d_weights = StackedWeights.zeros(lstm, self.device, gradient_dtype)
         self.optimizer = self._make_optimizer(optimizer)
         # Zero between steps, because the optimizer clears the rows that a step has used.
         self.head_gradients = {

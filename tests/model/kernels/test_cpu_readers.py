@@ -288,8 +288,8 @@ def test_native_build_errors_are_reported(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_unsupported_shapes_are_detected() -> None:
-    assert cpu_native.fits(random_bilm(SHAPE))
-    assert not cpu_native.fits(random_bilm(TINY))
+    assert cpu_native.supports(random_bilm(SHAPE))
+    assert not cpu_native.supports(random_bilm(TINY))
 
 
 # --------------------------------------------------------------------------------------- threads

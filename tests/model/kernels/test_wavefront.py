@@ -48,7 +48,7 @@ def plain(
 def wave_of(bilm: BiLM, steps: int = T, dropout: float = 0.0) -> Wavefront:
     lstm, device = bilm.config.lstm, torch.get_default_device()
     wave = Wavefront(lstm, B, steps, dropout=dropout, dtype=torch.float32, device=device)
-    wave.load_weights(StackedWeights.adopt(bilm))
+    wave.load_weights(StackedWeights.from_bilm(bilm))
     return wave
 
 
@@ -68,7 +68,7 @@ def test_outputs_states_and_gradients_equal_the_reference_stacks(
     wave.starts.copy_(starts)
     wave.load_state(cell, hidden)
     fast = wave.forward(types.detach(), index).clone()
-    gradients = StackedWeights.like(bilm.config.lstm, device)
+    gradients = StackedWeights.zeros(bilm.config.lstm, device)
     d_types = wave.backward(direction, index, U, gradients)
 
     slow, last_cell, last_hidden = plain(bilm, types[index], starts, cell, hidden)
@@ -89,7 +89,7 @@ def test_outputs_states_and_gradients_equal_the_reference_stacks(
 def test_adopted_weights_share_memory_with_the_parameters() -> None:
     bilm = make(2, True)
     before = {name: p.detach().clone() for name, p in bilm.named_parameters()}
-    stacked = StackedWeights.adopt(bilm)
+    stacked = StackedWeights.from_bilm(bilm)
     for name, p in bilm.named_parameters():
         assert torch.equal(p, before[name])
     stacked.gates.fill_(7.0)
@@ -123,7 +123,7 @@ def test_dropout_mask_is_the_same_in_the_backward_pass_and_depends_on_the_seed(
 
     x = torch.randn(U, D)
     loss(x, 1)
-    gradients = StackedWeights.like(bilm.config.lstm, device)
+    gradients = StackedWeights.zeros(bilm.config.lstm, device)
     d_x = wave.backward(2 * wave.out, index, U, gradients)
     # Along its own gradient, the loss must change at the rate that the gradient predicts.
     step = 1e-2 * d_x / d_x.norm()
@@ -140,7 +140,7 @@ def test_bf16_is_close_to_float32_and_repeatable() -> None:
     device = torch.device("cuda")
     torch.manual_seed(0)
     bilm = BiLM(BiLMConfig(LstmConfig(512, 128), None, n_words=1)).to(device)
-    stacked = StackedWeights.adopt(bilm)
+    stacked = StackedWeights.from_bilm(bilm)
     types = torch.randn(300, 128, device=device)
     index = torch.randint(0, 300, (2, 20, 64), device=device)
     direction = torch.randn(2, 20, 64, 128, device=device)
@@ -149,7 +149,7 @@ def test_bf16_is_close_to_float32_and_repeatable() -> None:
         wave = Wavefront(bilm.config.lstm, 64, 20, dropout=0.0, dtype=dtype, device=device)
         wave.load_weights(stacked)
         out = wave.forward(types.to(dtype), index).float()
-        gradients = StackedWeights.like(bilm.config.lstm, device)
+        gradients = StackedWeights.zeros(bilm.config.lstm, device)
         wave.backward(direction.to(dtype), index, 300, gradients)
         results.append([out, *gradients])
     for exact, first, second in zip(*results, strict=True):

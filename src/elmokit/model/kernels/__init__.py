@@ -1,5 +1,5 @@
-"""Fast implementations of the reference modules, for GPUs and (`cpu_*`) for CPUs.
+"""Fast implementations of the reference modules, for GPUs and for CPUs (`cpu_*`).
 
-Each has a parity test. GPU kernels need Triton. CPU kernels need only torch; a C compiler makes
-them faster.
+Tests compare each kernel with its reference implementation. GPU kernels need Triton. CPU kernels
+need only torch, but are faster if a C compiler is installed.
 """

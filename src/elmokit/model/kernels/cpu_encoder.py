@@ -1,9 +1,9 @@
-"""The token encoder on a CPU: all filters as one matrix product over the windows of a word.
+"""The token encoder on a CPU, with all filters as one matrix product over the windows of a word.
 
-Each window of `max_width` characters is a row, and narrower filters are padded with zeros. This is
-exact if a word is followed by `max_width` padding characters: the windows that are left out contain
-only padding, like one that is included. Words that are too long for this use the reference
-convolutions.
+Each window of `max_width` characters is a row, and narrower filters are padded with zeros. The
+result is exact if each word is followed by `max_width` padding characters, because the omitted
+windows contain only padding, as does one that is included. Longer words do not have enough padding
+and use the reference convolutions.
 
 The reference implementation is `elmokit.model.charcnn.CharacterEncoder`.
 """
@@ -18,13 +18,13 @@ from torch.nn import functional as F
 from elmokit.model.charcnn import CharacterEncoder, Highway
 from elmokit.model.engine import encode_in_blocks
 from elmokit.model.kernels.cpu_linear import PackedLinear
-from elmokit.model.trimming import filled_blocks
+from elmokit.model.trimming import padded_blocks
 
 _ROWS = 32
 
 
 class CpuEncoder:
-    """Computes x of distinct words, in blocks of fixed shapes (see `model/trimming.py`)."""
+    """Encodes distinct words in blocks of fixed shapes (see `model/trimming.py`)."""
 
     def __init__(self, encoder: CharacterEncoder) -> None:
         self._encoder = encoder
@@ -51,15 +51,15 @@ class CpuEncoder:
         encode_in_blocks(self._pool, ids, pooled, self._width, _ROWS)
         pooled += self._bias
         self._activation(pooled)
-        # The highways do not depend on the word length: all words go through them together.
-        parts = [
-            self._after_pooling(pooled[torch.from_numpy(filled)])[: len(block)]
-            for block, filled in filled_blocks(np.arange(len(ids)), _ROWS)
+        # The highways do not depend on the length of words, so process all words together.
+        outputs = [
+            self._after_pooling(pooled[torch.from_numpy(padded)])[: len(block)]
+            for block, padded in padded_blocks(np.arange(len(ids)), _ROWS)
         ]
-        return torch.cat(parts) if parts else pooled.new_empty(0, self._out_dim())
+        return torch.cat(outputs) if outputs else pooled.new_empty(0, self._out_dim())
 
     def _pool(self, ids: Tensor) -> Tensor:
-        """Return the maximum of each filter over the windows of the words, without its bias.
+        """Return the maximum of each filter over the windows of each word, without the bias.
 
         Shape:
             ids (rows, C) -> (rows, F)
@@ -67,11 +67,11 @@ class CpuEncoder:
         n, columns = ids.shape
         characters = F.embedding(ids, self._table)  # (rows, C, e)
         if columns >= self._encoder.config.max_characters_per_token:
-            turned = characters.transpose(1, 2)
+            x = characters.transpose(1, 2)
             convs = [
                 conv for conv in self._encoder.convolutions if isinstance(conv, torch.nn.Conv1d)
             ]
-            return torch.cat([F.conv1d(turned, conv.weight).amax(dim=2) for conv in convs], dim=1)
+            return torch.cat([F.conv1d(x, conv.weight).amax(dim=2) for conv in convs], dim=1)
         e = characters.shape[2]
         windows = columns - self._width + 1
         size, stride = (n, windows, self._width * e), (columns * e, e, 1)
@@ -79,7 +79,7 @@ class CpuEncoder:
         return self._filters(unfolded).view(n, windows, -1).amax(dim=1)
 
     def _after_pooling(self, x: Tensor) -> Tensor:
-        """Run the highways and the projection: (rows, F) -> (rows, D)."""
+        """Apply the highways and the projection: (rows, F) -> (rows, D)."""
         for carry, transform in self._highways:
             x = torch.lerp(x, transform(x).relu_(), carry(x).sigmoid_())
         return x if self._projection is None else self._projection(x)

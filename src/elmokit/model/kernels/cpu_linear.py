@@ -1,11 +1,12 @@
 """Products with a weight matrix on a CPU, in float32 or int8.
 
-In float32, the weights are stored in the memory layout of oneDNN. torch converts the weights in
-every call; with the few rows of one time step, that takes longer than the product: with converted
-weights, 8 rows of the original size take a third of the time.
+In float32, the weights are converted to the memory layout of oneDNN once. torch would convert them
+in every call, which takes longer than a product with the few rows of a time step. With converted
+weights, a product with 8 rows takes a third of the time in the original model.
 
-In int8, weights are quantized once, per output, and activations in every call, per token. The sums
-are exact integers, so no token depends on the others in its batch (see `quantize.py`).
+In int8, the weights are quantized once, with one scale per output, and the activations in every
+call, with one scale per token. The sums are exact integers, so the result of a token does not
+depend on its batch (see `quantize.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from torch.nn import functional as F
 
 from elmokit.model.quantize import quantize_rows, quantize_rows_wide
 
-# oneDNN's layout is optimized for about this many rows, but works for all.
+# oneDNN optimizes the layout for this number of rows, but it works for any number.
 _ROWS = 64
 
 
 class PackedLinear:
-    """W x + b with converted weights, or the plain product if torch or the CPU lacks support.
+    """W x + b, with converted weights if torch and the CPU support them.
 
     Args:
         weight: W, shape (N, K).
@@ -41,35 +42,35 @@ class PackedLinear:
                 return
             self._packed = packed
 
-    def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
-        """Return W x + b, or W x + b + plus.
+    def __call__(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
+        """Return W x + b, or W x + b + addend.
 
         Shape:
-            x (n, K), plus (n, N) -> (n, N)
+            x (n, K), addend (n, N) -> (n, N)
         """
         if self._packed is not None:
-            return self._product(x, self._packed, plus)
-        if plus is not None and self._bias is None:
-            return torch.addmm(plus, x, self._weight.t())
+            return self._product(x, self._packed, addend)
+        if addend is not None and self._bias is None:
+            return torch.addmm(addend, x, self._weight.t())
         product = F.linear(x, self._weight, self._bias)
-        return product if plus is None else product.add_(plus)
+        return product if addend is None else product.add_(addend)
 
-    def _product(self, x: Tensor, packed: Tensor, plus: Tensor | None) -> Tensor:
+    def _product(self, x: Tensor, packed: Tensor, addend: Tensor | None) -> Tensor:
         out: Tensor
-        if plus is None:
+        if addend is None:
             out = torch.ops.mkldnn._linear_pointwise(x, packed, self._bias, "none", [], "")
         else:
-            out = torch.ops.mkldnn._linear_pointwise.binary(x, plus, packed, self._bias, "add")
+            out = torch.ops.mkldnn._linear_pointwise.binary(x, addend, packed, self._bias, "add")
         return out
 
 
 class Int8Linear:
-    """W x + b with both factors of the product quantized to int8.
+    """W x + b with W and x quantized to int8.
 
     Args:
         weight: W, shape (N, K).
         bias: b, shape (N,).
-        wide: Quantize x to 16 bits, in two halves of int8.
+        wide: Quantize x to 16 bits, as two int8 halves.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, wide: bool = False) -> None:
@@ -77,21 +78,21 @@ class Int8Linear:
         self._bias = bias
         self._wide = wide
 
-    def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
-        """Return W x + b, or W x + plus.
+    def __call__(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
+        """Return W x + b, or W x + addend without the bias.
 
         Shape:
-            x (n, K), plus (n, N) -> (n, N)
+            x (n, K), addend (n, N) -> (n, N)
         """
         if self._wide:
             high, low, scale = quantize_rows_wide(x)
             sums = torch._int_mm(high, self._weight.t()).float().mul_(256.0)  # (n, N)
             sums += torch._int_mm(low, self._weight.t())
         else:
-            rounded, scale = quantize_rows(x)
-            sums = torch._int_mm(rounded, self._weight.t()).float()  # (n, N)
+            quantized, scale = quantize_rows(x)
+            sums = torch._int_mm(quantized, self._weight.t()).float()  # (n, N)
         sums.mul_(self._scale)
-        added = self._bias if plus is None else plus
-        if added is None:
+        addend = self._bias if addend is None else addend
+        if addend is None:
             return sums.mul_(scale.unsqueeze(1))
-        return torch.addcmul(added, sums, scale.unsqueeze(1))
+        return torch.addcmul(addend, sums, scale.unsqueeze(1))

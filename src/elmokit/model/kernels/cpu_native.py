@@ -1,8 +1,8 @@
-"""The LSTM layers in int8 through a small C kernel, `int8_lstm.c`: products, gates and cells fused.
+"""LSTM layers in int8, computed by a C kernel with fused products, gates and cells (int8_lstm.c).
 
-It computes the same integers as `cpu_linear.Int8Linear`. The system's C compiler compiles it at
-first use into a directory of the user; without a compiler, or on other CPUs, it is not used.
-Sentences are independent: their vectors are bit-identical in any batch.
+The kernel computes the same integers as `cpu_linear.Int8Linear`. At first use, it is compiled with
+the system's C compiler and stored in the user's cache directory. Without a compiler, or on CPUs
+without AVX-512 VNNI, it is not used. The vectors of a sentence are bit-identical in any batch.
 """
 
 from __future__ import annotations
@@ -38,22 +38,24 @@ from elmokit.storage.fingerprint import fingerprint_texts
 
 SOURCE = Path(__file__).with_name("int8_lstm.c")
 
-LANES = 16  # values per register
-_TILE = 64
+LANES = 16  # float32 values per register
+_TILE = 64  # columns per tile
 _OPTIONS = ("-O3", "-std=c11", "-shared", "-fPIC")
-# Minimum sentences per thread: with fewer, the weights are read more often.
+# Minimum number of sentences per thread. More threads would read the weights more often.
 _ROWS_PER_THREAD = 8
-# Rows of a softmax that are computed in one pass over the weights.
+# Rows of the softmax to compute in one pass over the weights.
 _HEAD_ROWS = 384
-# The bias of padding columns.
-_NO_WORD = -1e30
+# The bias of columns that are added as padding, so that their probability is zero.
+_PADDING_BIAS = -1e30
 
 
 class NativeError(Exception):
-    """The native kernel is not available; the message says why."""
+    """The native kernel is not available. The message states the reason."""
 
 
 class _Layer(ctypes.Structure):
+    """The type `Layer` of int8_lstm.c."""
+
     _fields_ = (
         ("h", ctypes.c_int64),
         ("d", ctypes.c_int64),
@@ -64,13 +66,13 @@ class _Layer(ctypes.Structure):
 
 
 def library_path(folder: Path) -> Path:
-    """Return the path of the compiled kernel, which depends on the source and the machine."""
-    about = (SOURCE.read_text("utf-8"), str(_OPTIONS), platform.machine(), sys.platform)
-    return folder / f"int8_lstm-{fingerprint_texts(about)}.so"
+    """Return the path of the compiled kernel, which depends on the source code and the machine."""
+    version = (SOURCE.read_text("utf-8"), str(_OPTIONS), platform.machine(), sys.platform)
+    return folder / f"int8_lstm-{fingerprint_texts(version)}.so"
 
 
 def build(folder: Path) -> Path:
-    """Compile the kernel into a directory, if it does not exist.
+    """Compile the kernel, unless the directory already contains it, and return its path.
 
     Raises:
         NativeError: No compiler is installed, or compilation fails.
@@ -84,15 +86,15 @@ def build(folder: Path) -> Path:
     if compiler is None:
         raise NativeError("no C compiler is installed")
     with replace_file(path) as temporary:
-        done = subprocess.run(
+        process = subprocess.run(
             [compiler, *_OPTIONS, "-o", str(temporary), str(SOURCE), "-lm"],
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
         )
-        if done.returncode:
-            raise NativeError(f"{compiler} failed: {(done.stderr.splitlines() or ['?'])[0]}")
+        if process.returncode:
+            raise NativeError(f"{compiler} failed: {(process.stderr.splitlines() or ['?'])[0]}")
     return path
 
 
@@ -100,35 +102,35 @@ def open_library(path: Path) -> ctypes.CDLL:
     """Load the compiled kernel.
 
     Raises:
-        NativeError: It cannot be loaded, or the CPU does not support its instructions.
+        NativeError: The kernel cannot be loaded, or the CPU does not support its instructions.
     """
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NativeError(str(error)) from error
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    library.elmo_pack.argtypes = [pointer, number, number, pointer]
+    pointer, int64 = ctypes.c_void_p, ctypes.c_int64
+    library.elmo_pack.argtypes = [pointer, int64, int64, pointer]
     library.elmo_pack.restype = None
     library.elmo_read.argtypes = [
-        *(ctypes.POINTER(_Layer), pointer, pointer, number, pointer, pointer),
-        *(number, number, number, pointer, pointer, ctypes.c_int),
+        *(ctypes.POINTER(_Layer), pointer, pointer, int64, pointer, pointer),
+        *(int64, int64, int64, pointer, pointer, ctypes.c_int),
     ]
     library.elmo_log_sum_exp.argtypes = [
-        *(pointer, pointer, pointer, number, number, pointer, number, pointer)
+        *(pointer, pointer, pointer, int64, int64, pointer, int64, pointer)
     ]
     if not library.elmo_supported():
         raise NativeError("the CPU has no AVX-512 VNNI")
     return library
 
 
-def fits(bilm: BiLM) -> bool:
-    """Return whether the kernel supports this shape: it processes 16 values at a time."""
+def supports(bilm: BiLM) -> bool:
+    """Return whether the kernel supports the sizes of a biLM, which must be multiples of 16."""
     config = bilm.config.lstm
     return config.dim % LANES == 0 and config.projection_dim % LANES == 0
 
 
 class NativeLayer:
-    """The weights of a layer, in the layout of the kernel."""
+    """The weights of a layer in the layout of the kernel."""
 
     def __init__(self, layer: LstmLayer, library: ctypes.CDLL) -> None:
         config = layer.config
@@ -136,11 +138,11 @@ class NativeLayer:
         bias = sigmoids_first_bias(layer)[order].contiguous()
         wx, sx = _packed(sigmoids_first(layer.weight_input)[order], library)
         wr, sr = _packed(sigmoids_first(layer.weight_recurrent)[order], library)
-        self._kept = [wx, sx, wr, sr, bias]  # the structure below has pointers to them
+        self._tensors = [wx, sx, wr, sr, bias]  # the structure contains pointers to them
         wp = sp = None
         if layer.weight_projection is not None:
             wp, sp = _packed(layer.weight_projection.detach(), library)
-            self._kept += [wp, sp]
+            self._tensors += [wp, sp]
         infinite = float("inf")
         self.structure = _Layer(
             config.dim,
@@ -160,39 +162,39 @@ class NativeHead:
     def __init__(self, head: LMHead, library: ctypes.CDLL) -> None:
         self._head, self._library = head, library
         self._weight, self._scale = _packed(head.weight.detach(), library)
-        missing = len(self._weight) - len(head.bias)
-        self._bias = torch.nn.functional.pad(head.bias.detach(), (0, missing), value=_NO_WORD)
+        padding = len(self._weight) - len(head.bias)
+        self._bias = torch.nn.functional.pad(head.bias.detach(), (0, padding), value=_PADDING_BIAS)
 
     def losses(self, h: Tensor, targets: Tensor) -> Tensor:
         """Return -log p of each target; see `LMHead.losses`."""
         h = h.contiguous()
-        total = torch.empty(len(h))
-        blocks = list(zip(h.split(_HEAD_ROWS), total.split(_HEAD_ROWS), strict=True))
+        log_sums = torch.empty(len(h))
+        blocks = list(zip(h.split(_HEAD_ROWS), log_sums.split(_HEAD_ROWS), strict=True))
         threads = max(1, min(torch.get_num_threads(), len(blocks)))
 
-        def work(thread: int) -> None:
+        def run(thread: int) -> None:
             for rows, out in blocks[thread::threads]:
                 failed = self._library.elmo_log_sum_exp(
                     *(tensor.data_ptr() for tensor in (self._weight, self._scale, self._bias)),
                     *(*self._weight.shape, rows.data_ptr(), len(rows), out.data_ptr()),
                 )
                 if failed:
-                    raise MemoryError("Not enough memory for a softmax in int8.")
+                    raise MemoryError("Not enough memory to compute the int8 softmax.")
 
-        in_parallel([partial(work, thread) for thread in range(threads)])
-        return (total - self._head.target_logits(h, targets)).double()
+        in_parallel([partial(run, thread) for thread in range(threads)])
+        return (log_sums - self._head.target_logits(h, targets)).double()
 
 
 def _tile_order(h: int) -> Tensor:
-    """Return the order of the rows i, f, o, j in which the four gates of 16 units are adjacent."""
+    """Return the order of gate rows in which the four gates of 16 units are adjacent."""
     return torch.arange(4 * h).view(4, h // LANES, LANES).transpose(0, 1).flatten()
 
 
 def _packed(weight: Tensor, library: ctypes.CDLL) -> tuple[Tensor, Tensor]:
     q, scale = quantize_rows(weight)
-    missing = -len(q) % _TILE
-    q = torch.nn.functional.pad(q, (0, 0, 0, missing)).contiguous()
-    scale = torch.nn.functional.pad(scale, (0, missing)).contiguous()
+    padding = -len(q) % _TILE
+    q = torch.nn.functional.pad(q, (0, 0, 0, padding)).contiguous()
+    scale = torch.nn.functional.pad(scale, (0, padding)).contiguous()
     packed = torch.empty(q.shape, dtype=torch.uint8)
     library.elmo_pack(q.data_ptr(), *q.shape, packed.data_ptr())
     return packed, scale
@@ -202,7 +204,7 @@ class NativeReader(CpuReader):
     """A `CpuReader` that runs the LSTMs in int8 with the native kernel.
 
     Args:
-        bilm: The reference modules, with a shape that `fits`.
+        bilm: The reference modules. The kernel must support their sizes (see `supports`).
         library: The compiled kernel.
     """
 
@@ -214,30 +216,30 @@ class NativeReader(CpuReader):
     def _jobs(self, layers: Tensor, packing: Packing, state: LstmState) -> list[Callable[[], None]]:
         d = self.config.lstm.projection_dim
         active = np.array(packing.active, dtype=np.int64)
-        places = (
+        positions = (
             np.arange(layers.shape[1], dtype=np.int64),
             np.ascontiguousarray(packing.reversal),
         )
         shards = max(1, min(torch.get_num_threads() // 2, len(packing.order) // _ROWS_PER_THREAD))
 
         def read(direction: int, shard: int) -> None:
-            halves = layers[:, :, direction * d : (direction + 1) * d]
+            half = layers[:, :, direction * d : (direction + 1) * d]
             for j, layer in enumerate(self._directions[direction]):
                 failed = self._library.elmo_read(
-                    *(layer.structure, halves[j].data_ptr(), halves[j + 1].data_ptr(), 2 * d),
-                    *(places[direction].ctypes.data, active.ctypes.data, len(active)),
+                    *(layer.structure, half[j].data_ptr(), half[j + 1].data_ptr(), 2 * d),
+                    *(positions[direction].ctypes.data, active.ctypes.data, len(active)),
                     *(shard, shards, state.cell[direction, j].data_ptr()),
                     state.hidden[direction, j].data_ptr(),
                     j > 0 and self.config.lstm.use_skip_connections,
                 )
                 if failed:
                     raise MemoryError(
-                        "Not enough memory for a batch. Lower batch_tokens of the model."
+                        "Not enough memory to process a batch. Reduce batch_tokens of the model."
                     )
 
         return [partial(read, direction, shard) for shard in range(shards) for direction in (0, 1)]
 
 
 def native_reader(bilm: BiLM, folder: Path) -> NativeReader:
-    """Return the int8 kernel of a biLM, compiled into a directory."""
+    """Return an int8 engine for a biLM, and compile the kernel to a directory if necessary."""
     return NativeReader(bilm, open_library(build(folder)))

@@ -1,7 +1,7 @@
 """Run both language models in parallel on a CPU, in float32 or in int8 with torch.
 
 The two directions are independent, so each runs in its own thread with half of the cores. Unlike
-splitting every matrix product, this needs no synchronization. Layers write directly to the result.
+parallel matrix products, this needs no synchronization. Layers write directly to the result.
 
 In int8, x_k and r_{k-1} are quantized to 8 bits, and the input of the projection to 16 bits (see
 `quantize.py` for the reason). Biases, gates and states are float32.
@@ -29,15 +29,15 @@ from elmokit.model.kernels.cpu_linear import Int8Linear, PackedLinear
 from elmokit.model.lstm import FORGET_BIAS, LstmLayer, LstmStack, LstmState
 from elmokit.model.packing import Packing, step_chunks
 
-# Tokens whose input product W_x x is in memory at once. More would not fit into the CPU caches, and
-# above 32 MiB the allocator would request new pages from the operating system every time.
+# Maximum number of tokens for which W_x x is computed at once. More would not fit into the CPU
+# caches, and above 32 MiB the allocator requests new pages from the operating system every time.
 _TOKENS_AT_ONCE = 256
 
 Layer = TypeVar("Layer")
 
 
 class CpuReader(ABC):
-    """A biLM for inference on a CPU.
+    """An `Engine` for CPUs.
 
     Args:
         bilm: The reference modules, on a CPU.
@@ -51,7 +51,7 @@ class CpuReader(ABC):
                 self._encode = CpuEncoder(bilm.encoder)
 
     def encode(self, ids: Tensor) -> Tensor:
-        """Return x of distinct tokens.
+        """Encode distinct tokens.
 
         Shape:
             ids (n, C) or (n,) -> (n, D)
@@ -65,7 +65,7 @@ class CpuReader(ABC):
         state: LstmState | None = None,
         backward_x: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]:
-        """Run both language models, as `BiLM.contextualize` does, without gradients."""
+        """Compute the layers, as `BiLM.contextualize` does, without gradients."""
         d = self.config.lstm.projection_dim
         order = torch.from_numpy(packing.order)
         if state is None:
@@ -83,9 +83,9 @@ class CpuReader(ABC):
         """Return jobs that process a packed batch and can run in parallel.
 
         Args:
-            layers: The output. Only layer 0 is set; the jobs compute the others.
+            layers: The output. Only layer 0 has been set. The jobs write the other layers.
             packing: The packing of the batch.
-            state: The state, in the order of the packed rows. The jobs update it in place.
+            state: The initial state, in packed order. The jobs update it in place.
         """
 
 
@@ -108,25 +108,25 @@ class TorchReader(CpuReader):
 
         def read(direction: int) -> None:
             order = reversal if direction == 1 else slice(None)
-            halves = layers[:, :, direction * d : (direction + 1) * d]
-            h = halves[0, order].contiguous()
+            half = layers[:, :, direction * d : (direction + 1) * d]
+            h = half[0, order].contiguous()
             for j, layer in enumerate(self._directions[direction]):
                 r = layer(h, packing.active, state.cell[direction, j], state.hidden[direction, j])
                 h = r.add_(h) if j > 0 and self.config.lstm.use_skip_connections else r
-                halves[j + 1] = h[order]
+                half[j + 1] = h[order]
 
         return [partial(read, direction) for direction in (0, 1)]
 
 
 def convert_layers(bilm: BiLM, convert: Callable[[LstmLayer], Layer]) -> list[list[Layer]]:
-    """Convert the layers of both directions to a kernel, in parallel."""
+    """Convert the LSTM layers of both directions, in parallel."""
     converted: list[list[Layer]] = [[], []]
 
-    def work(stack: LstmStack, result: list[Layer]) -> None:
+    def run(stack: LstmStack, result: list[Layer]) -> None:
         result += [convert(layer) for layer in stack.layers if isinstance(layer, LstmLayer)]
 
     stacks = (bilm.forward_lm, bilm.backward_lm)
-    in_parallel([partial(work, *pair) for pair in zip(stacks, converted, strict=True)])
+    in_parallel([partial(run, *pair) for pair in zip(stacks, converted, strict=True)])
     return converted
 
 
@@ -165,10 +165,10 @@ class _TorchLayer:
 
 
 def _update(gates: Tensor, cell: Tensor, clip: float | None) -> Tensor:
-    """Update the cells by one step, in place, and return sigmoid(o) * tanh(c).
+    """Update the cells in place, and return sigmoid(o) * tanh(c).
 
     Shape:
-        gates (n, 4H) in the order i, f + 1, o, j, overwritten; cell (n, H) -> (n, H)
+        gates (n, 4H) in the order i, f + 1, o, j (overwritten), cell (n, H) -> (n, H)
     """
     size = cell.shape[1]
     gates[:, : 3 * size].sigmoid_()
@@ -186,7 +186,7 @@ def sigmoids_first(weight: Tensor) -> Tensor:
 
 
 def sigmoids_first_bias(layer: LstmLayer) -> Tensor:
-    """Return the bias in the order of `sigmoids_first`, with the constant of the forget gate."""
+    """Return the bias in the order of `sigmoids_first`, including the forget gate constant."""
     i, j, f, o = layer.bias.detach().chunk(4, dim=0)
     return torch.cat([i, f + FORGET_BIAS, o, j])
 
@@ -197,21 +197,21 @@ def in_parallel(jobs: Sequence[Callable[[], None]]) -> None:
     The calling thread runs the first job. If torch uses only one thread, the calling thread runs
     all jobs.
     """
-    cores = torch.get_num_threads()
+    n_threads = torch.get_num_threads()
     inference = torch.is_inference_mode_enabled()
 
-    def work(job: Callable[[], None]) -> None:
+    def run(job: Callable[[], None]) -> None:
         # The number of torch threads and inference mode are per-thread settings.
-        torch.set_num_threads(max(1, cores // len(jobs)))
+        torch.set_num_threads(max(1, n_threads // len(jobs)))
         with torch.inference_mode(inference), torch.no_grad():
             job()
 
     with ThreadPoolExecutor(len(jobs)) as pool:
-        futures = [pool.submit(work, job) for job in jobs[1:] if cores > 1]
+        futures = [pool.submit(run, job) for job in jobs[1:] if n_threads > 1]
         try:
             for job in jobs[:1] if futures else jobs:
-                work(job)
+                run(job)
         finally:
-            torch.set_num_threads(cores)
+            torch.set_num_threads(n_threads)
     for future in futures:
         future.result()

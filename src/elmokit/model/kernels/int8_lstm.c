@@ -1,8 +1,8 @@
-/* A projected LSTM layer in int8, for CPUs with AVX-512 VNNI. Plain C with intrinsics, no libraries
- * but libm; compiled at first use by cpu_native.py, which also describes the arrays.
+/* A projected LSTM layer in int8, for CPUs with AVX-512 VNNI. The only library it needs is libm.
+ * cpu_native.py compiles it at first use, and prepares the arrays.
  *
- * Weights are stored as unsigned bytes q + 128, because the instruction multiplies unsigned by
- * signed numbers; 128 * sum(activations) is subtracted from each sum, which remains exact:
+ * Weights are stored as unsigned bytes q + 128, because the VNNI instruction multiplies unsigned and
+ * signed integers. Subtracting 128 * sum(activations) from each sum gives the exact result:
  *     sum_k (q_w + 128) q_a - 128 sum_k q_a = sum_k q_w q_a
  *
  * Columns are grouped in tiles of 64. In the gate products, a tile contains the four gates i, f, o, j
@@ -16,7 +16,7 @@
 
 typedef struct {
     int64_t h, d;                  /* H and D, multiples of 16 */
-    const uint8_t *wx, *wr, *wp;   /* packed; wp is NULL in a model without projections */
+    const uint8_t *wx, *wr, *wp;   /* packed weights; wp is NULL without a projection */
     const float *sx, *sr, *sp;     /* scale of each column, in tile order */
     const float *bias;             /* in tile order, including the constant of the forget gate */
     float cell_clip, proj_clip;    /* infinite: no clipping */
@@ -27,8 +27,8 @@ typedef struct {
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
-#define ROWS 6            /* rows of a register tile: 6 x 4 sums, 4 weights */
-#define PIECE 128         /* approximate number of tokens whose input product is in memory */
+#define ROWS 6            /* rows per tile: 6 x 4 sums and 4 weights fit into the registers */
+#define CHUNK_TOKENS 128  /* approximate number of tokens for which W_x x is computed at once */
 
 int elmo_supported(void) {
     __builtin_cpu_init();
@@ -37,17 +37,17 @@ int elmo_supported(void) {
            __builtin_cpu_supports("avx512vnni");
 }
 
-/* q (n, k) int8, n a multiple of 64, k of 4 -> packed. */
+/* Pack int8 weights q (n, k). n must be a multiple of 64, and k a multiple of 4. */
 void elmo_pack(const int8_t *q, int64_t n, int64_t k, uint8_t *packed) {
     for (int64_t row = 0; row < n; row++) {
-        uint8_t *to = packed + (row / 64) * 64 * k + (row % 64) * 4;
-        const int8_t *from = q + row * k;
-        for (int64_t i = 0; i < k; i += 4, to += 256)
-            for (int j = 0; j < 4; j++) to[j] = (uint8_t)(from[i + j] + 128);
+        uint8_t *target = packed + (row / 64) * 64 * k + (row % 64) * 4;
+        const int8_t *source = q + row * k;
+        for (int64_t i = 0; i < k; i += 4, target += 256)
+            for (int j = 0; j < 4; j++) target[j] = (uint8_t)(source[i + j] + 128);
     }
 }
 
-/* Quantize a row to int8; return its scale, and 128 * the sum of the rounded values. */
+/* Quantize a row to int8. Return the scale, and set offset to 128 * the sum of rounded values. */
 TARGET static float quantize(const float *x, int64_t k, int8_t *q, int32_t *offset) {
     __m512 largest = _mm512_setzero_ps();
     for (int64_t i = 0; i < k; i += 16)
@@ -64,7 +64,7 @@ TARGET static float quantize(const float *x, int64_t k, int8_t *q, int32_t *offs
     return scale;
 }
 
-/* Quantize a row to 16 bits, 256 * high + low; return its scale, and the offsets of both halves. */
+/* Quantize a row to 16 bits, 256 * high + low. Return the scale, and set the offset of each half. */
 TARGET static float quantize_wide(const float *x, int64_t k, int8_t *high, int8_t *low,
                                   int32_t *offset_high, int32_t *offset_low) {
     __m512 largest = _mm512_setzero_ps();
@@ -76,19 +76,19 @@ TARGET static float quantize_wide(const float *x, int64_t k, int8_t *high, int8_
     for (int64_t i = 0; i < k; i += 16) {
         __m512i r = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), inverse));
         __m512i top = _mm512_srai_epi32(_mm512_add_epi32(r, _mm512_set1_epi32(128)), 8);
-        __m512i rest = _mm512_sub_epi32(r, _mm512_slli_epi32(top, 8));
+        __m512i remainder = _mm512_sub_epi32(r, _mm512_slli_epi32(top, 8));
         sum_high = _mm512_add_epi32(sum_high, top);
-        sum_low = _mm512_add_epi32(sum_low, rest);
+        sum_low = _mm512_add_epi32(sum_low, remainder);
         _mm_storeu_si128((__m128i *)(high + i), _mm512_cvtsepi32_epi8(top));
-        _mm_storeu_si128((__m128i *)(low + i), _mm512_cvtsepi32_epi8(rest));
+        _mm_storeu_si128((__m128i *)(low + i), _mm512_cvtsepi32_epi8(remainder));
     }
     *offset_high = 128 * _mm512_reduce_add_epi32(sum_high);
     *offset_low = 128 * _mm512_reduce_add_epi32(sum_low);
     return scale;
 }
 
-/* Integer sums of one tile of columns for 1 to 6 rows. Each sum is a separate variable: compilers keep
- * arrays of sums in memory, which halves the speed. */
+/* Integer sums of one tile of columns for 1 to 6 rows. Each sum is a separate variable, because
+ * compilers would store an array of sums in memory, which halves the speed. */
 #define ROW_ZERO(r) __m512i s##r##0 = zero, s##r##1 = zero, s##r##2 = zero, s##r##3 = zero;
 #define ROW_ADD(r)                                      \
     {                                                   \
@@ -144,7 +144,7 @@ INLINE __m512 value(__m512i sum, int32_t offset, float scale, const float *scale
     return _mm512_mul_ps(_mm512_mul_ps(whole, _mm512_loadu_ps(scales)), _mm512_set1_ps(scale));
 }
 
-/* exp(-x), |x| limited to 30 so that products of two stay finite. */
+/* exp(-x), with |x| limited to 30, so that the product of two results is finite. */
 INLINE __m512 exp_minus(__m512 x) {
     x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-30.0f)), _mm512_set1_ps(30.0f));
     __m512 y = _mm512_mul_ps(x, _mm512_set1_ps(-1.44269504088896341f));
@@ -177,10 +177,10 @@ typedef struct {
     int8_t *q;        /* (rows, k) */
     float *scale;     /* (rows,) */
     int32_t *offset;  /* (rows,) */
-} Rounded;
+} Quantized;
 
-/* gates[row] = W_x x + b, where a row contains 4H values in tile order. */
-TARGET static void input_rows(int rows, const Layer *l, Rounded x, int64_t first, int64_t tile,
+/* Compute the rows of gates = W_x x + b, with 4H values each, in tile order. */
+TARGET static void input_rows(int rows, const Layer *l, Quantized x, int64_t first, int64_t tile,
                        float *gates) {
     __m512i acc[ROWS][4];
     sums(rows, x.q + first * l->d, l->d, l->wx + tile * 64 * l->d, acc);
@@ -193,8 +193,8 @@ TARGET static void input_rows(int rows, const Layer *l, Rounded x, int64_t first
         }
 }
 
-/* One step of 16 cells: c <- clip(s(f) c + s(i) tanh(j)), h = s(o) tanh(c). */
-TARGET static void cell_rows(int rows, const Layer *l, Rounded r_in, int64_t first, int64_t tile,
+/* Update 16 cells: c <- clip(sigmoid(f) c + sigmoid(i) tanh(j)), h = sigmoid(o) tanh(c). */
+TARGET static void cell_rows(int rows, const Layer *l, Quantized r_in, int64_t first, int64_t tile,
                       const float *gates, float *const *cell, float *h) {
     __m512i acc[ROWS][4];
     sums(rows, r_in.q + first * l->d, l->d, l->wr + tile * 64 * l->d, acc);
@@ -207,18 +207,18 @@ TARGET static void cell_rows(int rows, const Layer *l, Rounded r_in, int64_t fir
                 value(acc[r][v], r_in.offset[first + r], r_in.scale[first + r], l->sr + column),
                 _mm512_loadu_ps(gx));
         }
-        float *c_at = cell[first + r] + tile * 16;
+        float *c_ptr = cell[first + r] + tile * 16;
         __m512 forget = _mm512_add_ps(_mm512_set1_ps(1.0f), exp_minus(g[1]));
-        __m512 c = _mm512_add_ps(_mm512_div_ps(_mm512_loadu_ps(c_at), forget),
+        __m512 c = _mm512_add_ps(_mm512_div_ps(_mm512_loadu_ps(c_ptr), forget),
                                  sigmoid_tanh(g[0], g[3]));
         c = clipped(c, l->cell_clip);
-        _mm512_storeu_ps(c_at, c);
+        _mm512_storeu_ps(c_ptr, c);
         _mm512_storeu_ps(h + (first + r) * l->h + tile * 16, sigmoid_tanh(g[2], c));
     }
 }
 
 /* r = clip(W_p h), with h in two halves. */
-TARGET static void projected_rows(int rows, const Layer *l, Rounded high, Rounded low,
+TARGET static void projected_rows(int rows, const Layer *l, Quantized high, Quantized low,
                                   int64_t first, int64_t tile, float *r_out) {
     __m512i acc[ROWS][4], acc_low[ROWS][4];
     const uint8_t *weights = l->wp + tile * 64 * l->h;
@@ -236,97 +236,100 @@ TARGET static void projected_rows(int rows, const Layer *l, Rounded high, Rounde
         }
 }
 
-static int rows_at(int64_t first, int64_t n) { return n - first < ROWS ? (int)(n - first) : ROWS; }
-
-TARGET static void input_product(const Layer *l, Rounded x, int64_t n, float *gates) {
-    for (int64_t tile = 0; tile < l->h / 16; tile++)
-        for (int64_t first = 0; first < n; first += ROWS)
-            input_rows(rows_at(first, n), l, x, first, tile, gates);
+static int rows_in_tile(int64_t first, int64_t n) {
+    return n - first < ROWS ? (int)(n - first) : ROWS;
 }
 
-TARGET static void cell_step(const Layer *l, Rounded r, int64_t n, const float *gates,
+TARGET static void input_product(const Layer *l, Quantized x, int64_t n, float *gates) {
+    for (int64_t tile = 0; tile < l->h / 16; tile++)
+        for (int64_t first = 0; first < n; first += ROWS)
+            input_rows(rows_in_tile(first, n), l, x, first, tile, gates);
+}
+
+TARGET static void cell_step(const Layer *l, Quantized r, int64_t n, const float *gates,
                              float *const *cell, float *h) {
     for (int64_t tile = 0; tile < l->h / 16; tile++)
         for (int64_t first = 0; first < n; first += ROWS)
-            cell_rows(rows_at(first, n), l, r, first, tile, gates, cell, h);
+            cell_rows(rows_in_tile(first, n), l, r, first, tile, gates, cell, h);
 }
 
-TARGET static void projection(const Layer *l, Rounded high, Rounded low, int64_t n,
+TARGET static void projection(const Layer *l, Quantized high, Quantized low, int64_t n,
                               float *r_out) {
     for (int64_t tile = 0; tile < (l->d + 63) / 64; tile++)
         for (int64_t first = 0; first < n; first += ROWS)
-            projected_rows(rows_at(first, n), l, high, low, first, tile, r_out);
+            projected_rows(rows_in_tile(first, n), l, high, low, first, tile, r_out);
 }
 
 static int64_t rows_of(int64_t active, int64_t shard, int64_t shards) {
     return active > shard ? (active - shard + shards - 1) / shards : 0;
 }
 
-static void *take(char **free_memory, int64_t bytes) {
+static void *allocate(char **free_memory, int64_t bytes) {
     void *start = *free_memory;
     *free_memory += (bytes + 63) / 64 * 64;
     return start;
 }
 
-static Rounded take_rounded(char **free_memory, int64_t rows, int64_t k) {
-    Rounded rounded;
-    rounded.q = take(free_memory, rows * k);
-    rounded.scale = take(free_memory, rows * 4);
-    rounded.offset = take(free_memory, rows * 4);
-    return rounded;
+static Quantized allocate_quantized(char **free_memory, int64_t rows, int64_t k) {
+    Quantized quantized;
+    quantized.q = allocate(free_memory, rows * k);
+    quantized.scale = allocate(free_memory, rows * 4);
+    quantized.offset = allocate(free_memory, rows * 4);
+    return quantized;
 }
 
-/* Read a packed batch (see packing.py) with one layer of one direction.
+/* Process a packed batch (see packing.py) with one layer of one direction.
  *
- * Only rows with row % shards == shard are read: sentences are independent, so that several threads
- * can process a batch. Token t of the packed order has its input at in + place[t] * stride
- * and its output at out + place[t] * stride. `cell` (rows, H) and `hidden` (rows, D) are the states,
- * changed in place. Returns 0, or 1 if memory allocation fails.
+ * Several threads can process the sentences of a batch. Each call processes only the rows with
+ * row % shards == shard. The input of token t of the packed order is at in + position[t] * stride,
+ * and its output at out + position[t] * stride. The states `cell` (rows, H) and `hidden` (rows, D)
+ * are updated in place. Return 0, or 1 if memory allocation fails.
  */
 TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride,
-                     const int64_t *place, const int64_t *active, int64_t steps, int64_t shard,
+                     const int64_t *position, const int64_t *active, int64_t steps, int64_t shard,
                      int64_t shards, float *cell, float *hidden, int skip) {
     int64_t batch = steps ? rows_of(active[0], shard, shards) : 0;
     if (batch == 0) return 0;
     int64_t total = 0;
     for (int64_t s = 0; s < steps; s++) total += rows_of(active[s], shard, shards);
-    int64_t piece = batch > PIECE ? batch : total < PIECE ? total : PIECE;
-    int64_t bytes = piece * (l->d + 8 + 16 * l->h + 8) +
+    int64_t chunk_tokens = total < CHUNK_TOKENS ? total : CHUNK_TOKENS;
+    if (chunk_tokens < batch) chunk_tokens = batch;
+    int64_t bytes = chunk_tokens * (l->d + 8 + 16 * l->h + 8) +
                     batch * (l->d + 8 + 2 * (l->h + 8) + 4 * l->h + 4 * l->d + 16) + 64 * 32;
     char *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!memory) return 1;
     char *free_memory = memory;
-    Rounded x = take_rounded(&free_memory, piece, l->d);
-    Rounded r = take_rounded(&free_memory, batch, l->d);
-    Rounded high = take_rounded(&free_memory, batch, l->h);
-    Rounded low = take_rounded(&free_memory, batch, l->h);
-    float *gates = take(&free_memory, piece * 4 * l->h * 4);
-    float *h_float = take(&free_memory, batch * l->h * 4);
-    float *r_float = take(&free_memory, batch * l->d * 4);
-    int64_t *token = take(&free_memory, piece * 8);
-    float **cell_row = take(&free_memory, batch * sizeof(float *));
+    Quantized x = allocate_quantized(&free_memory, chunk_tokens, l->d);
+    Quantized r = allocate_quantized(&free_memory, batch, l->d);
+    Quantized high = allocate_quantized(&free_memory, batch, l->h);
+    Quantized low = allocate_quantized(&free_memory, batch, l->h);
+    float *gates = allocate(&free_memory, chunk_tokens * 4 * l->h * 4);
+    float *h_float = allocate(&free_memory, batch * l->h * 4);
+    float *r_float = allocate(&free_memory, batch * l->d * 4);
+    int64_t *token = allocate(&free_memory, chunk_tokens * 8);
+    float **cell_row = allocate(&free_memory, batch * sizeof(float *));
 
     for (int64_t i = 0; i < batch; i++) {
         int64_t row = shard + i * shards;
         cell_row[i] = cell + row * l->h;
         r.scale[i] = quantize(hidden + row * l->d, l->d, r.q + i * l->d, r.offset + i);
     }
-    int64_t start = 0; /* of the step, in packed tokens */
+    int64_t start = 0; /* the first packed token of the step */
     for (int64_t s = 0; s < steps;) {
-        int64_t last = s, held = 0, at = start;
+        int64_t last = s, n_tokens = 0, position_of_step = start;
         for (; last < steps; last++) {
             int64_t n = rows_of(active[last], shard, shards);
-            if (n == 0 || held + n > piece) break;
+            if (n == 0 || n_tokens + n > chunk_tokens) break;
             for (int64_t i = 0; i < n; i++) {
-                token[held] = place[at + shard + i * shards];
-                x.scale[held] = quantize(in + token[held] * stride, l->d, x.q + held * l->d,
-                                         x.offset + held);
-                held++;
+                token[n_tokens] = position[position_of_step + shard + i * shards];
+                x.scale[n_tokens] = quantize(in + token[n_tokens] * stride, l->d,
+                                             x.q + n_tokens * l->d, x.offset + n_tokens);
+                n_tokens++;
             }
-            at += active[last];
+            position_of_step += active[last];
         }
-        if (held == 0) break; /* all sentences of this shard have ended */
-        input_product(l, x, held, gates);
+        if (n_tokens == 0) break; /* no sentence of this shard has more tokens */
+        input_product(l, x, n_tokens, gates);
         int64_t row0 = 0;
         for (; s < last; start += active[s], s++) {
             int64_t n = rows_of(active[s], shard, shards);
@@ -341,15 +344,15 @@ TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride
                 result = r_float;
             }
             for (int64_t i = 0; i < n; i++) {
-                const float *from = result + i * l->d;
-                const float *x_at = in + token[row0 + i] * stride;
-                float *to = out + token[row0 + i] * stride;
-                memcpy(hidden + (shard + i * shards) * l->d, from, l->d * 4);
+                const float *source = result + i * l->d;
+                const float *x_ptr = in + token[row0 + i] * stride;
+                float *target = out + token[row0 + i] * stride;
+                memcpy(hidden + (shard + i * shards) * l->d, source, l->d * 4);
                 if (skip)
-                    for (int64_t k = 0; k < l->d; k++) to[k] = from[k] + x_at[k];
+                    for (int64_t k = 0; k < l->d; k++) target[k] = source[k] + x_ptr[k];
                 else
-                    memcpy(to, from, l->d * 4);
-                r.scale[i] = quantize(from, l->d, r.q + i * l->d, r.offset + i);
+                    memcpy(target, source, l->d * 4);
+                r.scale[i] = quantize(source, l->d, r.q + i * l->d, r.offset + i);
             }
             row0 += n;
         }
@@ -358,10 +361,10 @@ TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride
     return 0;
 }
 
-/* out[i] = log sum_w exp(W_w . h_i + b_w) over n columns (words), n a multiple of 64, for 1 to 6 rows.
- * The sum of each row is relative to the largest logit so far. */
+/* Add the exponentials of the logits of one tile of words to the sums of 1 to 6 rows. The sum of a
+ * row is relative to the largest logit so far. */
 TARGET static void add_tile(int rows, const uint8_t *w, const float *scales, const float *bias,
-                            int64_t tile, int64_t k, Rounded h, int64_t first, float *largest,
+                            int64_t tile, int64_t k, Quantized h, int64_t first, float *largest,
                             float *sum) {
     __m512i acc[ROWS][4];
     sums(rows, h.q + first * k, k, w + tile * 64 * k, acc);
@@ -386,15 +389,16 @@ TARGET static void add_tile(int rows, const uint8_t *w, const float *scales, con
     }
 }
 
-/* h has `rows` rows of k values, k a multiple of 16. Returns 0, or 1 if memory allocation fails. */
+/* out[i] = log sum_w exp(W_w . h_i + b_w) over n words. n must be a multiple of 64. h has `rows` rows
+ * of k values, and k must be a multiple of 16. Return 0, or 1 if memory allocation fails. */
 TARGET int elmo_log_sum_exp(const uint8_t *w, const float *scales, const float *bias, int64_t n,
                             int64_t k, const float *h, int64_t rows, float *out) {
     int64_t bytes = rows * (k + 16) + 64 * 8;
     char *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!memory) return 1;
     char *free_memory = memory;
-    Rounded q = take_rounded(&free_memory, rows, k);
-    float *largest = take(&free_memory, rows * 4);
+    Quantized q = allocate_quantized(&free_memory, rows, k);
+    float *largest = allocate(&free_memory, rows * 4);
     for (int64_t i = 0; i < rows; i++) {
         q.scale[i] = quantize(h + i * k, k, q.q + i * k, q.offset + i);
         largest[i] = -1e30f;
@@ -402,7 +406,7 @@ TARGET int elmo_log_sum_exp(const uint8_t *w, const float *scales, const float *
     }
     for (int64_t tile = 0; tile < n / 64; tile++)
         for (int64_t first = 0; first < rows; first += ROWS)
-            add_tile(rows_at(first, rows), w, scales, bias, tile, k, q, first, largest, out);
+            add_tile(rows_in_tile(first, rows), w, scales, bias, tile, k, q, first, largest, out);
     for (int64_t i = 0; i < rows; i++) out[i] = largest[i] + logf(out[i]);
     free(memory);
     return 0;
@@ -415,7 +419,7 @@ int elmo_log_sum_exp(const uint8_t *w, const float *scales, const float *bias, i
     return 1;
 }
 void elmo_pack(const int8_t *q, int64_t n, int64_t k, uint8_t *packed) {}
-int elmo_read(const Layer *l, const float *in, float *out, int64_t stride, const int64_t *place,
+int elmo_read(const Layer *l, const float *in, float *out, int64_t stride, const int64_t *position,
               const int64_t *active, int64_t steps, int64_t shard, int64_t shards, float *cell,
               float *hidden, int skip) {
     return 1;

@@ -1,8 +1,8 @@
 """The sampled softmax of a whole batch: loss and gradients in one pass over the logits.
 
-The logits (n, K) are by far the largest tensor of a training step. They are computed once in the
-dtype of the products, overwritten with the gradient of the mean loss, used in the two products that
-need it, and freed; no tensor of that size is kept for a backward pass.
+The logits (n, K) are by far the largest tensor of a training step. They are computed once, in the
+data type of the matrix products. Their gradient overwrites them and is freed after the two products
+that need it, so no tensor of this size is stored for a backward pass.
 
 The reference implementation is `elmokit.model.softmax.LMHead.sampled_loss`.
 """
@@ -21,10 +21,10 @@ from elmokit.model.softmax import Sample
 
 @triton.jit
 def _softmax_rows(
-    logits_ptr,  # (n, K): products in, gradient of the mean loss out
+    logits_ptr,  # (n, K): products, replaced by the gradient of the mean loss
     correction_ptr,  # (K,): bias - log expected count
     words_ptr,  # (K,)
-    true_ptr,  # (n,): the true word's logit in, its gradient out
+    target_logits_ptr,  # (n,): logit of the target, replaced by its gradient
     targets_ptr,  # (n,)
     loss_ptr,  # (n,)
     scale,
@@ -33,21 +33,21 @@ def _softmax_rows(
 ):
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)
-    inside = cols < K
+    mask = cols < K
     target = tl.load(targets_ptr + row)
-    true = tl.load(true_ptr + row)
-    logits = tl.load(logits_ptr + row * K + cols, inside, 0.0).to(tl.float32)
-    logits += tl.load(correction_ptr + cols, inside, 0.0)
-    counted = inside & (tl.load(words_ptr + cols, inside, 0) != target)
-    logits = tl.where(counted, logits, -float("inf"))
-    top = tl.maximum(tl.max(logits, 0), true)
-    p = tl.exp(logits - top)
-    p_true = tl.exp(true - top)
-    total = tl.sum(p, 0) + p_true
-    tl.store(loss_ptr + row, tl.log(total) + top - true)
-    tl.store(true_ptr + row, (p_true / total - 1.0) * scale)
+    target_logit = tl.load(target_logits_ptr + row)
+    logits = tl.load(logits_ptr + row * K + cols, mask, 0.0).to(tl.float32)
+    logits += tl.load(correction_ptr + cols, mask, 0.0)
+    is_negative = mask & (tl.load(words_ptr + cols, mask, 0) != target)
+    logits = tl.where(is_negative, logits, -float("inf"))
+    largest = tl.maximum(tl.max(logits, 0), target_logit)
+    p = tl.exp(logits - largest)
+    p_target = tl.exp(target_logit - largest)
+    total = tl.sum(p, 0) + p_target
+    tl.store(loss_ptr + row, tl.log(total) + largest - target_logit)
+    tl.store(target_logits_ptr + row, (p_target / total - 1.0) * scale)
     gradient = (p / total * scale).to(logits_ptr.dtype.element_ty)
-    tl.store(logits_ptr + row * K + cols, gradient, inside)
+    tl.store(logits_ptr + row * K + cols, gradient, mask)
 
 
 @torch.no_grad()
@@ -69,24 +69,25 @@ def sampled_loss(
         weight: The weight of the head, shape (V, D).
         bias: The bias of the head, shape (V,).
         sample: The negatives.
-        head_gradients: The gradient is added to "weight" (V, D) and "bias" (V,), in float32.
-        share: Factor of the gradient.
+        head_gradients: The gradients of "weight" (V, D) and "bias" (V,), in float32, to which the
+            new gradients are added.
+        share: Factor by which all gradients are multiplied.
 
     Returns:
         The loss, a scalar, and the gradient of `h`, shape (n, D).
     """
     n, words = len(h), sample.words
-    chosen = weight[words].to(h.dtype)  # (K, D)
+    sampled_weight = weight[words].to(h.dtype)  # (K, D)
     correction = bias[words] - sample.log_expected(words)
-    at_target = weight[targets]  # (n, D) float32
-    true = (h.float() * at_target).sum(-1) + bias[targets] - sample.log_expected(targets)
-    logits = h @ chosen.t()  # (n, K)
-    losses = torch.empty_like(true)
+    true_weight = weight[targets]  # (n, D) float32
+    true_logits = (h.float() * true_weight).sum(-1) + bias[targets] - sample.log_expected(targets)
+    logits = h @ sampled_weight.t()  # (n, K)
+    losses = torch.empty_like(true_logits)
     _softmax_rows[(n,)](
         logits,
         correction,
         words,
-        true,
+        true_logits,
         targets,
         losses,
         share / n,
@@ -94,11 +95,11 @@ def sampled_loss(
         BLOCK=triton.next_power_of_2(len(words)),
         num_warps=8,
     )
-    # `logits` and `true` now contain gradients.
-    d_h = torch.addcmul((logits @ chosen).float(), true.unsqueeze(1), at_target)
+    # `logits` and `true_logits` now contain gradients.
+    d_h = torch.addcmul((logits @ sampled_weight).float(), true_logits.unsqueeze(1), true_weight)
     d_weight, d_bias = head_gradients["weight"], head_gradients["bias"]
     d_weight.index_add_(0, words, (logits.t() @ h).float())
     d_bias.index_add_(0, words, logits.sum(0, dtype=torch.float32))
-    d_weight.index_add_(0, targets, true.unsqueeze(1) * h.float())
-    d_bias.index_add_(0, targets, true)
+    d_weight.index_add_(0, targets, true_logits.unsqueeze(1) * h.float())
+    d_bias.index_add_(0, targets, true_logits)
     return losses.mean(), d_h.to(h.dtype)

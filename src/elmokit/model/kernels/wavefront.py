@@ -1,10 +1,11 @@
-"""Run both directions and all layers of the LSTMs in parallel, for training on streams.
+"""Run all layers and both directions of the LSTMs in parallel, for training on streams.
 
-Layer j can process token k as soon as layer j - 1 has, so the layers run as a wavefront: in slot s,
-layer j of both directions processes token s - j. The 2L stacks g = 2 * layer + direction that are
-active in a slot share one batched matrix product, [x_k; r_{k-1}] times [W_x; W_r], and one each for
-the projection and for the two gradients; weight gradients are single products over all slots. The
-Triton kernels of `pointwise.py` run between the products.
+Layer j can process a token as soon as layer j - 1 has processed it. The layers therefore run as a
+wavefront: in slot s, layer j of both directions processes token s - j. There are 2L stacks, with
+the index g = 2 * layer + direction. All stacks that are active in a slot share one batched matrix
+product of [x_k; r_{k-1}] and [W_x; W_r], one for the projection, and one for each of the two
+gradients. Each weight gradient is a single product over all slots. The Triton kernels of
+`pointwise.py` run between the products.
 
     slot        0     1     2    ...   T - 1    T          G = 2L stacks
     layer 0    t_1   t_2   t_3          t_T                S = T + L - 1 slots
@@ -26,18 +27,18 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.kernels import pointwise as kernels
 
 _BLOCK = 1024
-# Block shapes of the cell kernels, the fastest ones on an H200.
+# The block shapes of the cell kernels that are fastest on an H200.
 _FORWARD_ROWS, _FORWARD_COLS = 8, 128
 _BACKWARD_COLS = 512
 
 
 class StackedWeights(NamedTuple):
-    """One tensor per parameter for all stacks: weights, gradients or moving averages.
+    """The weights of all stacks (or their gradients or moving averages), one tensor per parameter.
 
     Attributes:
-        gates: For [W_x, W_r], shape (G, 4H, 2D).
-        bias: For b, shape (G, 4H).
-        projection: For W_p, shape (G, D, H).
+        gates: [W_x, W_r], shape (G, 4H, 2D).
+        bias: b, shape (G, 4H).
+        projection: W_p, shape (G, D, H).
     """
 
     gates: Tensor
@@ -45,10 +46,10 @@ class StackedWeights(NamedTuple):
     projection: Tensor
 
     @classmethod
-    def like(
+    def zeros(
         cls, config: LstmConfig, device: torch.device, dtype: torch.dtype = torch.float32
     ) -> StackedWeights:
-        """Return zeros in the shapes of a configuration; the bias is always float32."""
+        """Return zeros in the shapes of a configuration. The bias is always float32."""
         h, d, g = config.dim, config.projection_dim, 2 * config.n_layers
         return cls(
             gates=torch.zeros(g, 4 * h, 2 * d, dtype=dtype, device=device),
@@ -57,13 +58,13 @@ class StackedWeights(NamedTuple):
         )
 
     @classmethod
-    def adopt(cls, bilm: BiLM) -> StackedWeights:
-        """Move the LSTM weights of a biLM into stacked storage.
+    def from_bilm(cls, bilm: BiLM) -> StackedWeights:
+        """Move the LSTM weights of a biLM to stacked tensors.
 
-        The parameters of the reference modules become views of this storage, so a change to one
-        changes the other and nothing needs to be copied.
+        The parameters of the biLM become views of these tensors, so they always have the same
+        values.
         """
-        stacked = cls.like(bilm.config.lstm, next(bilm.parameters()).device)
+        stacked = cls.zeros(bilm.config.lstm, next(bilm.parameters()).device)
         parameters = dict(bilm.named_parameters())
         for name, view in stacked.by_parameter().items():
             view.copy_(parameters[name].data)
@@ -71,7 +72,7 @@ class StackedWeights(NamedTuple):
         return stacked
 
     def by_parameter(self) -> dict[str, Tensor]:
-        """Return the view for each parameter of a biLM, by parameter name."""
+        """Return a view for each LSTM parameter of a biLM, by parameter name."""
         d = self.gates.shape[2] // 2
         views = {}
         for g in range(len(self.gates)):
@@ -87,11 +88,12 @@ class Wavefront:
     """The buffers for one batch shape, and the forward and backward passes over them.
 
     Args:
-        config: Shape of the LSTMs; they must have a projection.
-        rows: B.
-        steps: T.
+        config: The configuration of the LSTMs, which must have a projection.
+        rows: Number of rows, B.
+        steps: Number of steps, T.
         dropout: Dropout on the input of each layer and on the top output.
-        dtype: Type of the products and the stored values; bfloat16 on a GPU.
+        dtype: Data type of matrix products and stored values; bfloat16 on a GPU.
+        device: The device.
     """
 
     def __init__(
@@ -129,8 +131,8 @@ class Wavefront:
         self.d_output = buffer(g, 2, rows, d)
         self.d_hidden = buffer(g, rows, h)
         self.d_cell = buffer(g, rows, h, dtype=torch.float32)
-        # Rows that one program of the backward cell kernel sums: few if there are few in total,
-        # because otherwise half of the GPU would be idle.
+        # Rows per program of the backward cell kernel. If there are few rows, each program gets
+        # fewer of them, because otherwise half of the GPU would be idle.
         self.backward_blocks = 32 if rows >= 512 else 8
         blocks = triton.cdiv(rows, self.backward_blocks)
         self.d_bias = buffer(g, blocks, 4 * h, dtype=torch.float32)
@@ -138,22 +140,22 @@ class Wavefront:
         self.fast_tanh = device.type == "cuda" and dtype == torch.bfloat16
 
     def weights(self) -> StackedWeights:
-        """Return the weights used in the passes, in the dtype of the products."""
+        """Return the weights, in the data type of the matrix products."""
         return StackedWeights(self.gates_weight, self.bias, self.projection_weight)
 
     def load_weights(self, weights: StackedWeights) -> None:
-        """Copy the (float32) weights into the dtype of the products."""
-        for mine, given in zip(self.weights(), weights, strict=True):
-            mine.copy_(given)
+        """Set the weights, and convert them to the data type of the matrix products."""
+        for target, source in zip(self.weights(), weights, strict=True):
+            target.copy_(source)
 
     def load_state(self, cell: Tensor, hidden: Tensor) -> None:
         """Set the initial state of the rows: cell (G, B, H), hidden (G, B, D)."""
-        goes_on = (1 - self.starts[:, 0].to(hidden.dtype)).unsqueeze(-1)  # (2, B, 1)
+        carry = (1 - self.starts[:, 0].to(hidden.dtype)).unsqueeze(-1)  # (2, B, 1)
         for layer in range(self.config.n_layers):
             pair = slice(2 * layer, 2 * layer + 2)
             self.cells[pair, layer].copy_(cell[pair])
             d = self.config.projection_dim
-            self.inputs[pair, layer, :, d:].copy_(hidden[pair] * goes_on)
+            self.inputs[pair, layer, :, d:].copy_(hidden[pair] * carry)
 
     def state(self) -> tuple[Tensor, Tensor]:
         """Return the state of the rows after the last step: cell (G, B, H), hidden (G, B, D)."""
@@ -164,10 +166,10 @@ class Wavefront:
         return cell, hidden
 
     def _active(self, slot: int) -> tuple[int, int]:
-        """Return the range of stacks that are active in a slot."""
-        low = max(0, slot - self.steps + 1)
-        high = min(self.config.n_layers - 1, slot)
-        return 2 * low, 2 * high + 2
+        """Return the first active stack of a slot, and the end of the active stacks."""
+        bottom = max(0, slot - self.steps + 1)
+        top = min(self.config.n_layers - 1, slot)
+        return 2 * bottom, 2 * top + 2
 
     def _sizes(self, first: int, slot: int) -> tuple[Any, ...]:
         return first, slot, self.slots, self.rows, self.steps
@@ -191,37 +193,37 @@ class Wavefront:
     def _run_forward(self) -> None:
         h, d = self.config.dim, self.config.projection_dim
         for slot in range(self.slots):
-            a, z = self._active(slot)
+            first, end = self._active(slot)
             torch.bmm(
-                self.inputs[a:z, slot],
-                self.gates_weight[a:z].transpose(1, 2),
-                out=self.gates[a:z, slot],
+                self.inputs[first:end, slot],
+                self.gates_weight[first:end].transpose(1, 2),
+                out=self.gates[first:end, slot],
             )
             rows, cols = _FORWARD_ROWS, _FORWARD_COLS
-            grid = (triton.cdiv(self.rows, rows), triton.cdiv(h, cols), z - a)
+            grid = (triton.cdiv(self.rows, rows), triton.cdiv(h, cols), end - first)
             kernels.cell_forward[grid](
                 self.gates,
                 self.bias,
                 self.cells,
                 self.hidden,
                 self.starts,
-                *self._sizes(a, slot),
+                *self._sizes(first, slot),
                 ROWS=rows,
                 COLS=cols,
                 **self._cell_options(),
             )
             torch.bmm(
-                self.hidden[a:z, slot],
-                self.projection_weight[a:z].transpose(1, 2),
-                out=self.projected[a:z, slot],
+                self.hidden[first:end, slot],
+                self.projection_weight[first:end].transpose(1, 2),
+                out=self.projected[first:end, slot],
             )
-            kernels.output_forward[(triton.cdiv(self.rows * d, _BLOCK), z - a)](
+            kernels.output_forward[(triton.cdiv(self.rows * d, _BLOCK), end - first)](
                 self.projected,
                 self.inputs,
                 self.out,
                 self.starts,
                 self.seed,
-                *self._sizes(a, slot),
+                *self._sizes(first, slot),
                 self.config.n_layers,
                 self.dropout,
                 **self._output_options(),
@@ -230,24 +232,26 @@ class Wavefront:
     def _run_backward(self) -> None:
         h, d = self.config.dim, self.config.projection_dim
         for slot in reversed(range(self.slots)):
-            a, z = self._active(slot)
-            kernels.output_backward[(triton.cdiv(self.rows * d, _BLOCK), z - a)](
+            first, end = self._active(slot)
+            kernels.output_backward[(triton.cdiv(self.rows * d, _BLOCK), end - first)](
                 self.d_out,
                 self.d_inputs,
                 self.d_output,
                 self.projected,
                 self.starts,
                 self.seed,
-                *self._sizes(a, slot),
+                *self._sizes(first, slot),
                 self.config.n_layers,
                 self.dropout,
                 **self._output_options(),
             )
             torch.bmm(
-                self.projected[a:z, slot], self.projection_weight[a:z], out=self.d_hidden[a:z]
+                self.projected[first:end, slot],
+                self.projection_weight[first:end],
+                out=self.d_hidden[first:end],
             )
             blocks, cols = self.backward_blocks, _BACKWARD_COLS
-            grid = (triton.cdiv(self.rows, blocks), triton.cdiv(h, cols), z - a)
+            grid = (triton.cdiv(self.rows, blocks), triton.cdiv(h, cols), end - first)
             kernels.cell_backward[grid](
                 self.gates,
                 self.bias,
@@ -256,40 +260,44 @@ class Wavefront:
                 self.d_cell,
                 self.d_bias,
                 self.starts,
-                *self._sizes(a, slot),
+                *self._sizes(first, slot),
                 BLOCKS=blocks,
                 ROWS=1,
                 COLS=cols,
                 **self._cell_options(),
             )
-            torch.bmm(self.gates[a:z, slot], self.gates_weight[a:z], out=self.d_inputs[a:z, slot])
+            torch.bmm(
+                self.gates[first:end, slot],
+                self.gates_weight[first:end],
+                out=self.d_inputs[first:end, slot],
+            )
 
-    def _weight_gradients(self, into: StackedWeights) -> None:
-        """Compute the weight gradients, with one product each over all slots."""
+    def _weight_gradients(self, gradients: StackedWeights) -> None:
+        """Compute each weight gradient as one product over all slots."""
         t = self.steps
         for layer in range(self.config.n_layers):
             pair, slots = slice(2 * layer, 2 * layer + 2), slice(layer, layer + t)
             d_gates = self.gates[pair, slots].flatten(1, 2)  # (2, T B, 4H)
             inputs = self.inputs[pair, slots].flatten(1, 2)  # (2, T B, 2D)
-            _product(d_gates.transpose(1, 2), inputs, into.gates[pair])
+            _product(d_gates.transpose(1, 2), inputs, gradients.gates[pair])
             d_projected = self.projected[pair, slots].flatten(1, 2)  # (2, T B, D)
             hidden = self.hidden[pair, slots].flatten(1, 2)  # (2, T B, H)
-            _product(d_projected.transpose(1, 2), hidden, into.projection[pair])
-        torch.sum(self.d_bias, dim=1, out=into.bias)
+            _product(d_projected.transpose(1, 2), hidden, gradients.projection[pair])
+        torch.sum(self.d_bias, dim=1, out=gradients.bias)
 
     def forward(self, types: Tensor, index: Tensor) -> Tensor:
-        """Read T tokens of every row in both directions.
+        """Process T tokens of each row in both directions.
 
-        Weights, state, `starts` and `seed` must have been set.
+        Set the weights, the state, `starts` and `seed` before.
 
         Args:
             types: x of the distinct words of the batch, shape (U, D).
-            index: The word at each position, shape (2, T, B); the stream of direction 1 must
-                already be reversed.
+            index: The index of the word at each position, shape (2, T, B). The tokens of
+                direction 1 must already be reversed.
 
         Returns:
-            The top layer of both directions, after dropout, shape (2, T, B, D). It is a buffer:
-            the next call overwrites it.
+            The top layer of both directions, after dropout, shape (2, T, B, D). The next call
+            overwrites it.
         """
         self._gather(kernels.gather_forward, types.contiguous(), index, self.inputs)
         self._run_forward()
@@ -301,10 +309,10 @@ class Wavefront:
         """Compute the gradients for the last call of `forward`.
 
         Args:
-            d_out: Gradient of its result, shape (2, T, B, D).
+            d_out: The gradient of the result of `forward`, shape (2, T, B, D).
             index: The argument of `forward`.
-            n_types: U.
-            gradients: Receives the gradients of the weights.
+            n_types: Number of distinct words, U.
+            gradients: The gradients of the weights are written to these tensors.
 
         Returns:
             The gradient of `types`, shape (U, D), float32.
@@ -332,9 +340,9 @@ class Wavefront:
         )
 
 
-def _product(a: Tensor, b: Tensor, into: Tensor) -> None:
-    """Compute the batched product a @ b, directly in the output if the dtypes match."""
-    if into.dtype == a.dtype:
-        torch.bmm(a, b, out=into)
+def _product(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """Write the batched product a @ b to `out`, without a copy if the data types are equal."""
+    if out.dtype == a.dtype:
+        torch.bmm(a, b, out=out)
     else:
-        into.copy_(torch.bmm(a, b))
+        out.copy_(torch.bmm(a, b))
