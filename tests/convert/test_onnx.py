@@ -191,7 +191,7 @@ def test_lexicon_equals_torch(tables: str) -> None:
     bilm = random_bilm(BiLMConfig(LstmConfig(12, 6), None, None, shape))
     assert isinstance(bilm.encoder, LexiconEncoder)
     bilm.encoder.lexicon = Lexicon(words, characters, 8)
-    check_encoder(bilm, bilm.encoder.known.spell(["ab", "<S>", "cabbage", "zz"]))
+    check_encoder(bilm, bilm.encoder.required_lexicon.token_ids(["ab", "<S>", "cabbage", "zz"]))
 
 
 def check_encoder(bilm: BiLM, ids: Any) -> None:

@@ -10,7 +10,7 @@ from elmokit.model.chars import (
     batch_ids,
     char_ids_table,
     is_truncated,
-    spelled_length,
+    unpadded_length,
 )
 
 PAD = 261
@@ -61,7 +61,7 @@ def test_every_token_has_begin_bytes_end_and_padding(token: str) -> None:
     if token not in ("<S>", "</S>"):
         assert bytes(i - 1 for i in ids[1:end]) == token.encode("utf-8", "ignore")[:48]
         assert is_truncated(token) == (len(token.encode("utf-8", "ignore")) > 48)
-    assert spelled_length(np.array([ids]))[0] == end + 1
+    assert unpadded_length(np.array([ids]))[0] == end + 1
 
 
 def test_batch_is_padded_with_rows_of_zeros() -> None:

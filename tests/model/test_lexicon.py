@@ -118,7 +118,7 @@ def test_token_is_bit_identical_alone_and_in_a_batch(tables: str) -> None:
         "xxxxxxxxxxxxxxxx",
         *("abc"[i % 3] * i for i in range(40)),
     ]
-    ids = torch.from_numpy(made.known.spell(tokens))
+    ids = torch.from_numpy(made.required_lexicon.token_ids(tokens))
     with torch.inference_mode():
         together = engine.encode(ids)
         plain = made(ids)
@@ -135,7 +135,7 @@ def test_model_without_its_lexicon_is_an_error() -> None:
 
 def test_gradients_reach_both_tables() -> None:
     made = encoder()
-    made(torch.from_numpy(made.known.spell(["ab", "c"]))).sum().backward()
+    made(torch.from_numpy(made.required_lexicon.token_ids(["ab", "c"]))).sum().backward()
     for parameter in made.parameters():
         assert parameter.grad is not None
         assert np.abs(parameter.grad.numpy()).max() > 0

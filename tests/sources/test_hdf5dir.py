@@ -11,7 +11,7 @@ import pytest
 
 from elmokit.errors import ElmoError, ElmoWarning, OutputError, WeightsError
 from elmokit.model.bilm import BiLM
-from elmokit.model.blank import blank
+from elmokit.model.skip_init import skip_init
 from elmokit.presets import preset
 from elmokit.sources import hdf5dir, modeldir
 from elmokit.sources.resolve import load_parts
@@ -78,7 +78,7 @@ def test_options_of_a_training_run_can_be_read(tmp_path: Path) -> None:
     [("small", 13_593_296), ("medium", 28_027_728), ("original", 93_600_848)],
 )
 def test_released_shapes_have_the_published_sizes(name: str, numbers: int) -> None:
-    with blank():
+    with skip_init():
         bilm = BiLM(preset(name))
     assert modeldir.ModelParts(bilm).n_parameters == numbers
     assert all(parameter.is_meta for parameter in bilm.parameters())

@@ -12,7 +12,7 @@ import torch
 from elmokit.convert import bilm_hdf5
 from elmokit.errors import ConfigError, DownloadError, WeightsError
 from elmokit.model.bilm import BiLM
-from elmokit.model.blank import blank
+from elmokit.model.skip_init import skip_init
 from elmokit.presets import preset
 from elmokit.sources.published import PUBLISHED
 from elmokit.sources.resolve import load_parts
@@ -37,7 +37,7 @@ def mirror(home: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Serve
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Write the files of a model with the released small shape, all zeros and therefore sparse."""
-    with blank():
+    with skip_init():
         bilm = BiLM(preset("small"))
     path = tmp_path_factory.mktemp("small") / "weights.hdf5"
     with h5py.File(path, "w") as file:

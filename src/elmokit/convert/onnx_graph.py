@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
-from elmokit.model.quantize import LARGEST
+from elmokit.model.quantize import MAX_INT8
 
 # Supported by onnxruntime since 2022.
 _OPSET = 17
@@ -114,7 +114,7 @@ class Graph:
         """
         if self.storage == "float32" or w.size < _SMALLEST_INT8:
             return self.op("MatMul", x, self.weight(w.T))
-        scale = np.abs(w).max(axis=1) / LARGEST
+        scale = np.abs(w).max(axis=1) / MAX_INT8
         inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
         weight = self.weight(np.rint(w * inverse[:, None]).astype(np.int8).T)
         largest = self.op("ReduceMax", self.op("Abs", x), axes=[-1])

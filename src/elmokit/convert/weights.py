@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmokit.errors import WeightsError, join_names
-from elmokit.model.blank import blank
+from elmokit.model.skip_init import skip_init
 
 Array = NDArray[np.float32]
 M = TypeVar("M", bound=nn.Module)
@@ -95,7 +95,7 @@ def _as_float32(description: str, value: NDArray[Any]) -> Array:
 
 def build_module(make: Callable[[], M], parameters: Mapping[str, Tensor]) -> M:
     """Create a module with the given parameters, in evaluation mode."""
-    with blank():  # the initial values are replaced
+    with skip_init():  # the initial values are replaced
         module = make()
     module.load_state_dict(parameters, assign=True)
     return module.eval()

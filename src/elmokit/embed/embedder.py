@@ -479,7 +479,7 @@ class Embedder(ABC):
         if self.config.char_cnn is not None:
             return char_ids_table(tokens, self.config.char_cnn.max_characters_per_token)
         if self.lexicon is not None:
-            return self.lexicon.spell(tokens)
+            return self.lexicon.token_ids(tokens)
         if self.vocabulary is None:
             raise ConfigError(
                 f"The model {self.source} reads words, not characters, and has no vocabulary. "

@@ -287,7 +287,7 @@ def mean_cosines(bilm: BiLM, reader: Engine) -> list[float]:
     if bilm.config.char_cnn is not None:
         ids = char_ids_table(tokens, bilm.config.char_cnn.max_characters_per_token)
     elif isinstance(bilm.encoder, LexiconEncoder):
-        ids = bilm.encoder.known.spell(tokens)
+        ids = bilm.encoder.required_lexicon.token_ids(tokens)
     else:
         assert bilm.config.n_words is not None
         ids = np.arange(len(tokens)) % bilm.config.n_words + 1  # any words

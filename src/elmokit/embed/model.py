@@ -76,7 +76,7 @@ class ElmoModel(Embedder):
         if parts.warm is not None:
             self.warm = LstmState(*(part.to(self.device) for part in parts.warm))
         encoder = self.bilm.encoder
-        self.lexicon = encoder.known if isinstance(encoder, LexiconEncoder) else None
+        self.lexicon = encoder.required_lexicon if isinstance(encoder, LexiconEncoder) else None
         if self.device.type == "cuda":
             self.batch_tokens = 32768
             self.batch_sentences = 2048

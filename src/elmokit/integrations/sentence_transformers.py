@@ -69,7 +69,7 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
         tokens = [as_tokens(text, i)[0][: self.max_seq_length] for i, text in enumerate(texts)]
         lengths = torch.tensor([len(row) for row in tokens])
         mask = torch.arange(max(1, int(lengths.max()))) < lengths.unsqueeze(1)
-        return {"input_ids": self.elmo.spell(tokens), "attention_mask": mask.long()}
+        return {"input_ids": self.elmo.token_ids(tokens), "attention_mask": mask.long()}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Add `token_embeddings`, (B, T, 2D)."""

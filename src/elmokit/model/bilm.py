@@ -1,8 +1,8 @@
-"""The bidirectional language model: R_k, all 2L + 1 vectors of every token.
+"""The bidirectional language model, which computes R_k, all 2L + 1 vectors of every token.
 
-A forward LM predicts t_k from t_1..t_{k-1}, a backward LM from t_{k+1}..t_N. They share the token
-encoder and the softmax; their LSTMs are separate. The output of each at token k in layer j is its
-half of h_{k,j}.
+A forward LM predicts t_k from t_1..t_{k-1}, and a backward LM predicts t_k from t_{k+1}..t_N. They
+share the token encoder and the softmax, but their LSTMs are separate. h_{k,j} is the concatenation
+of the outputs of both LSTMs for token k in layer j.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BiLMOutput(NamedTuple):
     Attributes:
         layers: h_{k,j}, shape (L + 1, B, T, 2D); zero at padding positions.
         mask: True for tokens, shape (B, T).
-        state: The final state of each sentence; pass it to the next call to continue the texts.
+        state: The final state of each sentence. To continue the texts, pass it to the next call.
     """
 
     layers: Tensor
@@ -35,10 +35,10 @@ class BiLMOutput(NamedTuple):
 
 
 class BiLM(nn.Module):
-    """A biLM with a given configuration.
+    """The biLM.
 
-    The input must include the sentence boundaries `<S>` and `</S>`, without which the vectors of a
-    sentence are not correct. No state is kept between calls.
+    The input must include the sentence boundaries `<S>` and `</S>`, because the models are trained
+    with them. No state is kept between calls.
     """
 
     def __init__(self, config: BiLMConfig, *, dropout: float = 0.0) -> None:
@@ -57,12 +57,12 @@ class BiLM(nn.Module):
         self.backward_lm = LstmStack(config.lstm, dropout)
 
     def forward(self, ids: Tensor, state: LstmState | None = None) -> BiLMOutput:
-        """Read a batch of sentences.
+        """Compute the layers of a batch of sentences.
 
         Args:
-            ids: Character ids (B, T, C) or word ids (B, T), 0 = padding, only at the end of a row;
-                for a model with a lexicon, the result of `Lexicon.batch`, (B, T, 1 + C).
-            state: The initial state of the rows; None is the zero state.
+            ids: Character ids (B, T, C), word ids (B, T), or for a model with a lexicon the result
+                of `Lexicon.batch_ids` (B, T, 1 + C). Rows may be padded with 0 at the end.
+            state: The initial state of the rows. Default: the zero state.
         """
         mask = (ids > 0).any(dim=-1) if self.config.n_words is None else ids > 0  # (B, T)
         packing = _make_packing(mask)
@@ -80,14 +80,14 @@ class BiLM(nn.Module):
         state: LstmState | None = None,
         backward_x: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]:
-        """Run both language models on token vectors.
+        """Compute the layers from token vectors.
 
         Args:
             x: x_k in packed order, shape (N, D).
             packing: The packing of the batch.
-            state: The initial state of the rows, in the caller's order; None is the zero state.
-            backward_x: The input of the backward LM, if it differs from x: in running text, the
-                two directions read different sentence boundaries.
+            state: The initial state of the rows, in the caller's order. Default: the zero state.
+            backward_x: The input of the backward LM, if it differs from x. In text with several
+                sentences, the two directions read different sentence boundaries.
 
         Returns:
             h_{k,j} in packed order, shape (L + 1, N, 2D), and the state after the last token.
@@ -99,15 +99,13 @@ class BiLM(nn.Module):
         order = torch.from_numpy(packing.order).to(x.device)
         reversal = torch.from_numpy(packing.reversal).to(x.device)
         cell, hidden = state.select(order)
-        ahead, ahead_cell, ahead_hidden = self.forward_lm(x, packing.active, cell[0], hidden[0])
-        back, back_cell, back_hidden = self.backward_lm(
+        forward, *forward_state = self.forward_lm(x, packing.active, cell[0], hidden[0])
+        backward, *backward_state = self.backward_lm(
             backward_x[reversal], packing.active, cell[1], hidden[1]
         )
         layers = [torch.cat([x, backward_x], dim=-1)]  # h_{k,0} = [x_k; x_k]
-        layers += [torch.cat([f, b[reversal]], -1) for f, b in zip(ahead, back, strict=True)]
-        last = LstmState(
-            torch.stack([ahead_cell, back_cell]), torch.stack([ahead_hidden, back_hidden])
-        )
+        layers += [torch.cat([f, b[reversal]], -1) for f, b in zip(forward, backward, strict=True)]
+        last = LstmState(*map(torch.stack, zip(forward_state, backward_state, strict=True)))
         return torch.stack(layers), last.select(torch.argsort(order))
 
     def extra_repr(self) -> str:
@@ -121,7 +119,7 @@ def _make_packing(mask: Tensor) -> Packing:
     if not torch.equal(mask, expected):
         row = int((mask != expected).any(dim=1).nonzero()[0, 0])
         raise DataError(
-            f"Row {row} of the batch has padding (id 0) before its last token. Padding belongs at "
-            "the end of a row; create ids with elmokit.batch_ids(sentences)."
+            f"Row {row} of the batch has padding (id 0) before its last token; expected padding "
+            "only at the end of a row. Create ids with elmokit.batch_ids(sentences)."
         )
     return Packing.of(lengths.cpu().numpy())

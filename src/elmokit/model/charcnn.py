@@ -1,9 +1,9 @@
-"""The context-free token encoder: t_k -> x_k, from characters (or, in old models, a word table).
+"""The context-free token encoders: t_k -> x_k, from characters or from a table of words.
 
     characters -> embeddings -> convolutions of several widths -> max over the word -> activation
                -> highway layers -> projection
 
-Both directions read the same x_k, and so does layer 0 of ELMo.
+Both directions of the biLM read the same x_k, which is also layer 0 of ELMo.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from elmokit.model.chars import N_STORED_CHARACTERS
 class Highway(nn.Module):
     """x <- g * relu(transform(x)) + (1 - g) * x, g = sigmoid(carry(x)).
 
-    As in bilm-tf, the gate named "carry" multiplies the *transformed* side; its initial bias is -2,
-    so an untrained highway layer mostly returns its input.
+    As in bilm-tf, the gate named "carry" is the weight of the *transformed* input. Its initial bias
+    is -2, so an untrained highway layer mostly returns its input.
     """
 
     def __init__(self, n_filters: int) -> None:
@@ -38,7 +38,7 @@ class Highway(nn.Module):
 
 
 class CharacterEncoder(nn.Module):
-    """Character ids of n tokens -> x_k.
+    """Computes x_k from the character ids of n tokens.
 
     Shape:
         ids (n, C) from `elmokit.model.chars` -> (n, D)
@@ -47,7 +47,7 @@ class CharacterEncoder(nn.Module):
     def __init__(self, config: CharCnnConfig, projection_dim: int) -> None:
         super().__init__()
         self.config = config
-        # Row 0 (no token here) is zero by definition and therefore not a parameter.
+        # Row 0 (padding positions) is always zero and therefore not a parameter.
         self.char_embed = nn.Parameter(torch.empty(N_STORED_CHARACTERS, config.embedding_dim))
         self.convolutions = nn.ModuleList(
             nn.Conv1d(config.embedding_dim, count, width) for width, count in config.filters
@@ -82,7 +82,8 @@ class CharacterEncoder(nn.Module):
     def filter_matrix(self) -> tuple[Tensor, Tensor]:
         """Return all filters as one matrix over windows of `max_width` characters.
 
-        Narrower filters are padded with zeros. Kernels use it to compute all filters at once.
+        Narrower filters are padded with zeros. Kernels use the matrix to compute all filters at
+        once.
 
         Returns:
             The matrix, shape (F, max_width * e), and the biases, shape (F,).
@@ -110,10 +111,10 @@ class CharacterEncoder(nn.Module):
 
 
 class WordEncoder(nn.Module):
-    """Word ids -> x_k, for models trained on a closed vocabulary. Id 0 is padding, as for chars.
+    """Computes x_k from word ids, for models with a closed vocabulary.
 
     Shape:
-        ids (n,), word v of the vocabulary as v + 1 -> (n, D)
+        ids (n,), v + 1 for word v of the vocabulary and 0 for padding -> (n, D)
     """
 
     def __init__(self, n_words: int, projection_dim: int) -> None:
@@ -122,5 +123,5 @@ class WordEncoder(nn.Module):
         nn.init.xavier_uniform_(self.embedding)
 
     def forward(self, ids: Tensor) -> Tensor:
-        known = F.embedding((ids - 1).clamp(min=0), self.embedding)
-        return known * (ids > 0).unsqueeze(-1)  # (n, D)
+        x = F.embedding((ids - 1).clamp(min=0), self.embedding)
+        return x * (ids > 0).unsqueeze(-1)  # (n, D)

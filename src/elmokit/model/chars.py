@@ -1,13 +1,13 @@
-"""A token as 50 character ids: the bytes of its UTF-8 form between a begin and an end mark.
+"""Convert tokens to 50 character ids: their UTF-8 bytes between a begin and an end marker.
 
-The ids are those of the original systems for prediction: they are shifted by one, so that 0 is
-available for padding positions (a row of zeros).
+As in the original systems, the ids are shifted by one, so that 0 is available for padding positions
+(a row of zeros).
 
-    0          padding position: no token here
+    0          padding position (no token)
     1..256     UTF-8 byte b as b + 1
     257, 258   the "characters" of the sentence boundaries <S> and </S>
     259, 260   begin and end of a word
-    261        padding inside a word, after its end mark (its embedding is learned and matters)
+    261        padding inside a word, after its end marker (with a learned embedding)
 
 This module needs numpy but not torch, because ONNX models use it as well.
 """
@@ -33,19 +33,19 @@ _END_WORD = 260
 _PAD_CHAR = 261
 _BOUNDARIES = {BEGIN_SENTENCE: _BEGIN_SENTENCE_CHAR, END_SENTENCE: _END_SENTENCE_CHAR}
 
-#: Rows of the character embedding in use, and those stored in a file (row 0 is always zero).
+#: Number of character embeddings, and number of those that are stored (row 0 is always zero).
 N_CHARACTERS = 262
 N_STORED_CHARACTERS = 261
 
 
 def token_bytes(token: str) -> bytes:
-    """Return the UTF-8 bytes of a token, without lone surrogates, which cannot be encoded."""
+    """Encode a token in UTF-8. Lone surrogates, which UTF-8 cannot represent, are removed."""
     return token.encode("utf-8", "ignore")
 
 
 def is_truncated(token: str, max_characters: int = 50) -> bool:
-    """Return whether a token has more bytes than fit between the begin and end marks."""
-    # Four bytes at most per character: skip the encoding for the many short tokens.
+    """Return whether a token has more bytes than fit between the begin and end markers."""
+    # A character has at most four bytes, so short tokens need not be encoded.
     limit = max_characters - 2
     return 4 * len(token) > limit and len(token_bytes(token)) > limit
 
@@ -53,29 +53,29 @@ def is_truncated(token: str, max_characters: int = 50) -> bool:
 def char_ids_table(tokens: Iterable[str], max_characters: int = 50) -> NDArray[np.int64]:
     """Return the ids of tokens: [begin, bytes..., end, pad...], truncated as in bilm-tf.
 
-    The literal tokens `<S>` and `</S>` are the sentence boundaries, as in AllenNLP. A token is
-    truncated after a number of bytes, possibly inside a character.
+    As in AllenNLP, the tokens `<S>` and `</S>` are the sentence boundaries. A long token may be
+    truncated inside a multi-byte character.
 
     Returns:
         Character ids, shape (number of tokens, max_characters).
     """
-    given = list(tokens)
-    # A boundary is one character; its id is set below.
-    spelled = [
+    tokens = list(tokens)
+    # Sentence boundaries are encoded as one character, whose id is set below.
+    encoded = [
         b"." if token in _BOUNDARIES else token_bytes(token)[: max_characters - 2]
-        for token in given
+        for token in tokens
     ]
-    lengths = np.fromiter(map(len, spelled), np.int64, len(spelled))
-    letters = np.frombuffer(b"".join(spelled), np.uint8)
-    rows = np.repeat(np.arange(len(given)), lengths)
-    columns = np.arange(len(letters)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
-    ids = np.full((len(given), max_characters), _PAD_CHAR, dtype=np.int64)
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    all_bytes = np.frombuffer(b"".join(encoded), np.uint8)
+    rows = np.repeat(np.arange(len(tokens)), lengths)
+    columns = np.arange(len(all_bytes)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
+    ids = np.full((len(tokens), max_characters), _PAD_CHAR, dtype=np.int64)
     ids[:, 0] = _BEGIN_WORD
-    ids[rows, columns] = letters.astype(np.int64) + _BYTE_SHIFT
-    ids[np.arange(len(given)), lengths + 1] = _END_WORD
+    ids[rows, columns] = all_bytes.astype(np.int64) + _BYTE_SHIFT
+    ids[np.arange(len(tokens)), lengths + 1] = _END_WORD
     for boundary, character in _BOUNDARIES.items():
-        if boundary in given:
-            ids[[token == boundary for token in given], 1] = character
+        if boundary in tokens:
+            ids[[token == boundary for token in tokens], 1] = character
     return ids
 
 
@@ -85,8 +85,8 @@ def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> N
     The sentence boundaries are not included; `elmokit.Elmo` adds them, `BiLM` does not.
 
     Returns:
-        Character ids, a numpy array of shape (B, T, max_characters); convert it with
-        `torch.from_numpy` for the modules.
+        Character ids, a NumPy array of shape (B, T, max_characters). To pass it to a module, use
+        `torch.from_numpy`.
     """
     check_token_lists(sentences)
     longest = max((len(sentence) for sentence in sentences), default=0)
@@ -97,7 +97,7 @@ def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> N
 
 
 def check_token_lists(sentences: Sequence[Sequence[str]]) -> None:
-    """Raise an error if sentences are not lists of tokens: a string is a sequence of letters."""
+    """Raise an error if a sentence is a string instead of a list of tokens."""
     for i, sentence in enumerate([sentences] if isinstance(sentences, str) else sentences):
         if isinstance(sentence, str):
             raise DataError(
@@ -112,12 +112,12 @@ def check_token_lists(sentences: Sequence[Sequence[str]]) -> None:
                 )
 
 
-def spelled_length(ids: NDArray[np.int64], pad: int = _PAD_CHAR) -> NDArray[np.int64]:
-    """Count the ids before the padding of each word, marks included.
+def unpadded_length(ids: NDArray[np.int64], pad: int = _PAD_CHAR) -> NDArray[np.int64]:
+    """Return the number of ids of each word before the padding, including the markers.
 
     Args:
         ids: Character ids, shape (n, C).
-        pad: The id of padding inside a word.
+        pad: The padding id inside words.
     """
     length: NDArray[np.int64] = (ids != pad).sum(axis=1)
     return length

@@ -1,4 +1,4 @@
-"""ELMo as a layer of a task model: a frozen biLM, and a learned mix for each place it is used."""
+"""ELMo as a layer of a task model: a frozen biLM and one or more learned mixes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ElmoOutput(NamedTuple):
     """The output of `Elmo`.
 
     Attributes:
-        representations: ELMo_k of each mix, shape (B, T, 2D) each; zero at padding positions.
+        representations: ELMo_k for each mix, shape (B, T, 2D); zero at padding positions.
         mask: True for tokens, shape (B, T).
         state: The final LSTM state of each sentence.
     """
@@ -45,7 +45,7 @@ class Elmo(nn.Module):
         w: Fixed weights before the softmax; see `ScalarMix`.
         gamma: Initial value of gamma.
         top_only: Use only the top layer.
-        finetune: Also train the biLM. By default it is frozen and stays in eval mode.
+        finetune: Also train the biLM. By default, it is frozen and stays in eval mode.
         word_boundaries: For a word-input model, the ids of `<S>` and `</S>` in its vocabulary.
     """
 
@@ -95,7 +95,7 @@ class Elmo(nn.Module):
         return self.bilm.config.output_dim
 
     def train(self, mode: bool = True) -> Elmo:
-        """Set training mode; a frozen biLM stays in eval mode (no dropout inside it)."""
+        """Set training or eval mode. A frozen biLM stays in eval mode, without dropout."""
         super().train(mode)
         if not self.finetune:
             self.bilm.eval()
@@ -107,31 +107,32 @@ class Elmo(nn.Module):
         """Compute the representations of a batch of sentences.
 
         Args:
-            sentences: Tokenized sentences, or their ids: `elmokit.batch_ids(sentences)`, shape
-                (B, T, C), or for a word-input model ids of shape (B, T). Without boundaries.
-            state: The initial state of the sentences; None is the zero state.
+            sentences: Tokenized sentences without boundaries, or their ids: the result of
+                `elmokit.batch_ids(sentences)`, shape (B, T, C), or the word ids of a word-input
+                model, shape (B, T).
+            state: The initial state of the sentences. Default: the zero state.
         """
         if not isinstance(sentences, Tensor):
-            sentences = self.spell(sentences).to(next(self.bilm.parameters()).device)
+            sentences = self.token_ids(sentences).to(next(self.bilm.parameters()).device)
         with torch.set_grad_enabled(self.finetune and torch.is_grad_enabled()):
             layers, mask, state = self.bilm(self._with_boundaries(sentences), state)
         representations = self.mix(layers, mask)
-        kept = [remove_boundaries(r, mask) for r in representations]
-        return ElmoOutput(kept, mask[:, 2:], state)
+        representations = [remove_boundaries(r, mask) for r in representations]
+        return ElmoOutput(representations, mask[:, 2:], state)
 
     def mix(self, layers: Tensor, mask: Tensor | None = None) -> list[Tensor]:
-        """Mix precomputed layers, for example cached ones.
+        """Mix precomputed layers, such as cached layers.
 
         Shape:
             layers (L + 1, B, T, 2D), mask (B, T) -> (B, T, 2D) for each mix
         """
         return [self.dropout(mix(layers, mask)) for mix in self.mixes]
 
-    def spell(self, sentences: Sequence[Sequence[str]]) -> Tensor:
-        """Return the ids of tokenized sentences, as expected by `forward`; padding is zero."""
+    def token_ids(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """Return the ids of tokenized sentences for `forward`, padded with zeros."""
         encoder = self.bilm.encoder
         if isinstance(encoder, LexiconEncoder):
-            return torch.from_numpy(encoder.known.batch(sentences))
+            return torch.from_numpy(encoder.required_lexicon.batch_ids(sentences))
         cnn = self.bilm.config.char_cnn
         if cnn is None:
             raise ConfigError("This biLM reads word ids: pass a tensor of ids, not tokens.")
@@ -141,7 +142,7 @@ class Elmo(nn.Module):
         """Add <S> before and </S> after each sentence: (B, T, ...) -> (B, T + 2, ...)."""
         boundaries, is_token = [BEGIN_SENTENCE, END_SENTENCE], ids > 0
         if isinstance(encoder := self.bilm.encoder, LexiconEncoder):
-            begin, end = ids.new_tensor(encoder.known.spell(boundaries))
+            begin, end = ids.new_tensor(encoder.required_lexicon.token_ids(boundaries))
         elif (cnn := self.bilm.config.char_cnn) is not None:
             begin, end = ids.new_tensor(char_ids_table(boundaries, cnn.max_characters_per_token))
         else:
@@ -169,6 +170,6 @@ def remove_boundaries(vectors: Tensor, mask: Tensor) -> Tensor:
     Shape:
         vectors (B, T + 2, 2D), mask (B, T + 2) -> (B, T, 2D)
     """
-    # Position 0 is <S>; shifted by one, the mask of the inner tokens ends before </S>.
+    # mask[:, 2:] has as many tokens as the sentence without <S> and </S>.
     padding = ~mask[:, 2:].unsqueeze(-1)
     return vectors[:, 1:-1].masked_fill(padding, 0).contiguous()

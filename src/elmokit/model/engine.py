@@ -1,7 +1,7 @@
-"""Engines run a biLM at inference: the reference modules, or a faster implementation for a device.
+"""Engines run a biLM for inference, with the reference modules or a faster implementation.
 
-`exact_engine` selects a float32 engine; `elmokit.embed.precision` adds engines of lower precision.
-All compute the same as the modules of `elmokit.model`, within their precision.
+`exact_engine` selects a float32 engine, and `elmokit.embed.precision` selects engines with lower
+precision. Within their precision, all engines give the same results as the reference modules.
 """
 
 from __future__ import annotations
@@ -25,18 +25,16 @@ _ROWS, _LEXICON_ROWS = 512, 32
 
 
 class Engine(Protocol):
-    """An implementation of a biLM."""
+    """An implementation of a biLM for inference."""
 
     def encode(self, ids: Tensor) -> Tensor:
-        """Return x of distinct tokens, on the engine's device.
-
-        A token's x does not depend on the other tokens.
+        """Encode distinct tokens. The result for a token does not depend on the other tokens.
 
         Args:
             ids: Character ids (n, C) or word ids (n,), on the CPU.
 
         Returns:
-            Shape (n, D).
+            x_k on the engine's device, shape (n, D).
         """
 
     def contextualize(
@@ -46,11 +44,11 @@ class Engine(Protocol):
         state: LstmState | None = None,
         backward_x: Tensor | None = None,
     ) -> tuple[Tensor, LstmState]:
-        """Run both language models, as `BiLM.contextualize` does."""
+        """Compute the layers, as `BiLM.contextualize` does."""
 
 
 class PlainEngine:
-    """The reference modules, with words encoded in blocks of fixed shapes."""
+    """Runs the reference modules, and encodes words in blocks of fixed shapes."""
 
     def __init__(self, bilm: BiLM) -> None:
         self._bilm = bilm
@@ -58,15 +56,16 @@ class PlainEngine:
         self.contextualize = bilm.contextualize
 
     def encode(self, ids: Tensor) -> Tensor:
-        """Return x of distinct tokens; see `Engine`."""
+        """Encode distinct tokens; see `Engine`."""
         encoder = self._bilm.encoder
         if isinstance(encoder, WordEncoder):
-            looked_up: Tensor = encoder(ids.to(self._weight.device))
-            return looked_up
+            x: Tensor = encoder(ids.to(self._weight.device))
+            return x
         out = self._weight.new_empty(len(ids), self._bilm.config.lstm.projection_dim)
         width = encoder.config.max_width
         if isinstance(encoder, LexiconEncoder):  # the first column is the id of the word
-            encode_in_blocks(encoder, ids, out, width + 1, _LEXICON_ROWS, encoder.known.pad)
+            pad = encoder.required_lexicon.pad
+            encode_in_blocks(encoder, ids, out, width + 1, _LEXICON_ROWS, pad)
         else:
             encode_in_blocks(encoder, ids, out, width, _ROWS)
         return out
@@ -80,15 +79,15 @@ def encode_in_blocks(
     rows: int,
     pad: int | None = None,
 ) -> None:
-    """Encode distinct tokens in blocks of fixed shapes, see `trimming.py`.
+    """Encode distinct tokens in blocks of fixed shapes (see `trimming.py`).
 
     Args:
-        encode: The encoder of a block, (rows, C) -> (rows, D).
+        encode: Encodes a block, (rows, C) -> (rows, D).
         ids: Character ids, shape (n, C), on the CPU.
         out: The result, shape (n, D).
         max_width: Width of the widest filter.
         rows: Words per block.
-        pad: The padding id inside a word, if it is not that of `chars.py`.
+        pad: The padding id inside words. Default: the id in `chars.py`.
     """
     for block, trimmed in trimmed_blocks(ids.numpy(), max_width, rows, pad):
         x = encode(to_device(trimmed, out.device))
@@ -96,9 +95,9 @@ def encode_in_blocks(
 
 
 def exact_engine(bilm: BiLM) -> Engine:
-    """Return the fastest float32 implementation of a biLM for the device it is on.
+    """Return the fastest float32 engine for a biLM on its device.
 
-    It copies the weights: create a new one after changing the biLM.
+    The engine copies the weights. If they change, create a new engine.
     """
     weight = next(bilm.parameters())
     if weight.dtype != torch.float32:
@@ -111,7 +110,7 @@ def exact_engine(bilm: BiLM) -> Engine:
 
 
 def cuda_engine(bilm: BiLM, dtype: torch.dtype) -> Engine | None:
-    """Return the CUDA implementation; None without Triton, or for LSTMs without a projection."""
+    """Return the CUDA engine, or None without Triton or for LSTMs without a projection."""
     if not bilm.config.lstm.has_projection:
         return None
     try:

@@ -1,14 +1,14 @@
-"""A token as ids of two lexicons, of words and of Unicode characters, as in ELMoForManyLangs.
+"""Convert tokens to ids of words and of Unicode characters, as in ELMoForManyLangs.
 
-A token is a row: the word, then its characters between two marks, then padding. As in `chars.py`
-all ids are shifted by one, so that 0 is available for padding positions (a row of zeros).
+The ids of a token are a row. As in `chars.py`, all ids are shifted by one, so that 0 is available
+for padding positions (a row of zeros).
 
     column 0     the word: index in the lexicon of words + 1 (0 without such a lexicon)
-    columns 1..  mark, characters, mark, <pad>, ...: index in the lexicon of characters + 1
+    columns 1..  marker, characters, marker, <pad>, ...: index in the lexicon of characters + 1
 
-As in the original, the mark before a word is `<eow>` and the one after it `<bow>`: the models were
-trained with these. Tokens that are too long are truncated before the word is looked up. Case and
-digits are not changed.
+The marker before a word is `<eow>` and the marker after a word is `<bow>`, because the original
+models were trained with these. Tokens that are too long are truncated before the word is looked up.
+Case and digits are not changed.
 
 This module needs numpy but not torch, like `chars.py`.
 """
@@ -33,24 +33,25 @@ BEGIN = "<bos>"
 END = "<eos>"
 UNKNOWN = "<oov>"
 PAD = "<pad>"
-_MARK_BEFORE = "<eow>"
-_MARK_AFTER = "<bow>"
-_CHARACTER_SPECIALS = (BEGIN, END, UNKNOWN, PAD, _MARK_BEFORE, _MARK_AFTER)
+_MARKER_BEFORE = "<eow>"
+_MARKER_AFTER = "<bow>"
+_CHARACTER_SPECIALS = (BEGIN, END, UNKNOWN, PAD, _MARKER_BEFORE, _MARKER_AFTER)
 _WORD_SPECIALS = (UNKNOWN,)
 _SHIFT = 1
 _BOUNDARIES = {BEGIN_SENTENCE: BEGIN, END_SENTENCE: END}
 
 
 class Lexicon:
-    """The words and characters of a model, with their rows in its tables.
+    """The words and characters of a model, in the order of its embedding tables.
 
     Args:
-        words: Row i of the word table is word i; None if the model has no such table.
-        characters: The same for the characters, including the specials of the original.
-        max_characters: Characters per token, including the two marks.
+        words: The words; None if the model has no word embeddings.
+        characters: The characters and special symbols; None if the model has no character
+            embeddings.
+        max_characters: Characters per token, including the two markers.
 
     Raises:
-        WeightsError: A special is missing, or an entry is repeated.
+        WeightsError: A special symbol is missing, or an entry is repeated.
     """
 
     def __init__(
@@ -62,8 +63,8 @@ class Lexicon:
         self.words = None if words is None else tuple(words)
         self.characters = None if characters is None else tuple(characters)
         self.max_characters = max_characters
-        self._words = _places(self.words, "words", _WORD_SPECIALS)
-        self._characters = _places(self.characters, "characters", _CHARACTER_SPECIALS)
+        self._words = _indices(self.words, "words", _WORD_SPECIALS)
+        self._characters = _indices(self.characters, "characters", _CHARACTER_SPECIALS)
 
     @property
     def pad(self) -> int:
@@ -72,24 +73,24 @@ class Lexicon:
 
     @property
     def columns(self) -> int:
-        """Ids per token."""
+        """Number of ids per token."""
         return 1 + (self.max_characters if self._characters else 0)
 
     def check(self, config: LexiconConfig) -> None:
-        """Raise an error if the sizes do not match the tables of the model."""
-        for what, entries, rows in (
+        """Raise an error if the sizes do not match the configuration of the model."""
+        for name, entries, rows in (
             ("words", self.words, config.n_words),
             ("characters", self.characters, config.n_characters),
         ):
             n_entries = 0 if entries is None else len(entries)
             if n_entries != rows:
                 raise WeightsError(
-                    f"The lexicon has {n_entries:,} {what}, expected {rows:,} as in the model's "
-                    "table. It is from another model, or it is truncated."
+                    f"The lexicon has {n_entries:,} {name}; expected {rows:,}, as in the weights. "
+                    "It belongs to another model, or it is truncated."
                 )
 
-    def spell(self, tokens: Sequence[str]) -> NDArray[np.int64]:
-        """Return the ids of tokens; `<S>` and `</S>` are the sentence boundaries.
+    def token_ids(self, tokens: Sequence[str]) -> NDArray[np.int64]:
+        """Return the ids of tokens. The tokens `<S>` and `</S>` are the sentence boundaries.
 
         Returns:
             Shape (number of tokens, columns).
@@ -105,7 +106,7 @@ class Lexicon:
                 row[1 : 1 + len(spelling)] = spelling
         return rows
 
-    def batch(self, sentences: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+    def batch_ids(self, sentences: Sequence[Sequence[str]]) -> NDArray[np.int64]:
         """Return the ids of a batch of tokenized sentences, padded with zero rows.
 
         Returns:
@@ -115,28 +116,29 @@ class Lexicon:
         longest = max((len(sentence) for sentence in sentences), default=0)
         ids = np.full((len(sentences), longest, self.columns), PADDING_POSITION, dtype=np.int64)
         for row, sentence in enumerate(sentences):
-            ids[row, : len(sentence)] = self.spell(sentence)
+            ids[row, : len(sentence)] = self.token_ids(sentence)
         return ids
 
     def _spelling(self, token: str) -> list[int]:
-        known = self._characters
-        inner: Sequence[str] = [token] if token in (BEGIN, END) else token
-        places = [known[_MARK_BEFORE], *(known.get(c, known[UNKNOWN]) for c in inner)]
-        return [place + _SHIFT for place in (*places, known[_MARK_AFTER])]
+        indices, unknown = self._characters, self._characters[UNKNOWN]
+        characters: Sequence[str] = [token] if token in (BEGIN, END) else token
+        spelling = [indices.get(character, unknown) for character in characters]
+        spelling = [indices[_MARKER_BEFORE], *spelling, indices[_MARKER_AFTER]]
+        return [index + _SHIFT for index in spelling]
 
     def __repr__(self) -> str:
         n_words, n_characters = len(self.words or ()), len(self.characters or ())
         return f"Lexicon({n_words:,} words, {n_characters:,} characters)"
 
 
-def _places(entries: Sequence[str] | None, what: str, specials: Sequence[str]) -> dict[str, int]:
+def _indices(entries: Sequence[str] | None, name: str, specials: Sequence[str]) -> dict[str, int]:
     if entries is None:
         return {}
-    places = {entry: place for place, entry in enumerate(entries)}
-    if len(places) != len(entries):
-        twice = next(entry for place, entry in enumerate(entries) if places[entry] != place)
-        raise WeightsError(f"The lexicon of {what} contains {twice!r} twice.")
-    missing = [special for special in specials if special not in places]
+    indices = {entry: index for index, entry in enumerate(entries)}
+    if len(indices) != len(entries):
+        duplicate = next(entry for index, entry in enumerate(entries) if indices[entry] != index)
+        raise WeightsError(f"The lexicon of {name} contains {duplicate!r} twice.")
+    missing = [special for special in specials if special not in indices]
     if missing:
-        raise WeightsError(f"The lexicon of {what} does not contain {', '.join(missing)}.")
-    return places
+        raise WeightsError(f"The lexicon of {name} does not contain {', '.join(missing)}.")
+    return indices

@@ -3,8 +3,9 @@
     word       -> embedding                                                        ]
     characters -> embeddings -> convolutions -> maximum -> activation -> highways  ] -> projection
 
-The characters are encoded as in `charcnn.py`, but they are Unicode characters instead of bytes. In
-addition, the word has an embedding, and the projection reads both. Either part may be missing.
+The characters are encoded as in `charcnn.py`, but they are Unicode characters instead of bytes. The
+projection reads the encoded characters and an embedding of the word. A model may have only one of
+these inputs.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from elmokit.model.lexicon import Lexicon
 
 
 class LexiconEncoder(nn.Module):
-    """Ids of n tokens -> x_k.
+    """Computes x_k from the word ids and character ids of n tokens.
 
     Attributes:
-        lexicon: The words and characters of the ids. It is not part of the weights: the loader of
-            a model sets it.
+        lexicon: The words and characters of the ids. It is not part of the weights, so the loader
+            of a model must set it.
 
     Shape:
         ids (n, 1 + C) from `elmokit.model.lexicon` -> (n, D)
@@ -49,8 +50,8 @@ class LexiconEncoder(nn.Module):
         self.projection = nn.Linear(config.word_dim + config.n_filters, projection_dim)
 
     @property
-    def known(self) -> Lexicon:
-        """The lexicon; raise an error if it is not set."""
+    def required_lexicon(self) -> Lexicon:
+        """The lexicon. Raises an error if it is not set."""
         if self.lexicon is None:
             raise WeightsError(
                 "This model has no lexicon of words and characters. Load the complete model "
@@ -59,17 +60,17 @@ class LexiconEncoder(nn.Module):
         return self.lexicon
 
     def forward(self, ids: Tensor) -> Tensor:
-        parts = []
+        inputs = []
         if self.word_embed is not None:
-            parts.append(F.embedding((ids[:, 0] - 1).clamp(min=0), self.word_embed))
+            inputs.append(F.embedding((ids[:, 0] - 1).clamp(min=0), self.word_embed))
         if self.char_embed is not None:
-            places = (ids[:, 1:] - 1).clamp(min=0)
-            characters = F.embedding(places, self.char_embed).transpose(1, 2)  # (n, e, C)
+            indices = (ids[:, 1:] - 1).clamp(min=0)
+            characters = F.embedding(indices, self.char_embed).transpose(1, 2)  # (n, e, C)
             activation = torch.relu if self.config.activation == "relu" else torch.tanh
             pooled = [activation(conv(characters).amax(dim=2)) for conv in self.convolutions]
             x = torch.cat(pooled, dim=1)  # (n, F)
             for highway in self.highways:
                 x = highway(x)
-            parts.append(x)
-        projected: Tensor = self.projection(torch.cat(parts, dim=1))
+            inputs.append(x)
+        projected: Tensor = self.projection(torch.cat(inputs, dim=1))
         return projected  # (n, D)

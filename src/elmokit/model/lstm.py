@@ -1,4 +1,4 @@
-"""The LSTM of the biLM: projected, clipped twice, one direction at a time.
+"""The LSTM of the biLM, with a projection, and with clipped cells and outputs.
 
 For token k of a layer, with its input x_k and the state (c, r) after token k-1:
 
@@ -8,10 +8,10 @@ For token k of a layer, with its input x_k and the state (c, r) after token k-1:
     h_k = r_k            in the first layer
     h_k = r_k + x_k      above it, if the model has skip connections
 
-The carried state is (c, r), without the skip connection. The +1 on the forget gate is part of the
-computation and not of the stored bias, so that weights can be converted bit by bit: (b + 1) - 1 is
-not b. A model whose projection would not reduce the dimension has no projection; then
-r_k = sigmoid(o) * tanh(c_k), without clipping.
+The state is (c, r), without the skip connection. The +1 of the forget gate is part of the
+computation and not of the stored bias. Otherwise, weights could not be converted exactly, because
+(b + 1) - 1 is not always equal to b. A model whose projection would not reduce the dimension has no
+projection. Then r_k = sigmoid(o) * tanh(c_k), without clipping.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from elmokit.model.packing import step_chunks
 
 FORGET_BIAS = 1.0
 
-# Tokens whose input product W_x x is in memory at once, which limits memory for long sentences.
+# Maximum number of tokens for which W_x x is computed at once, to limit the memory usage.
 _TOKENS_AT_ONCE = 2048
 
 
 class LstmState(NamedTuple):
-    """The LSTM state of texts, from which their next tokens continue.
+    """The LSTM states of the texts of a batch, from which their next tokens continue.
 
     Attributes:
         cell: c, shape (2 directions, L, B, H).
@@ -51,11 +51,11 @@ class LstmState(NamedTuple):
         return cls(cell, hidden)
 
     def select(self, rows: Tensor) -> LstmState:
-        """Return the states of some sentences, in the given order."""
+        """Return the states of the given rows."""
         return LstmState(self.cell[:, :, rows], self.hidden[:, :, rows])
 
     def expand(self, rows: int) -> LstmState:
-        """Repeat a state of one row."""
+        """Repeat the state of a single row."""
         return LstmState(*(s.expand(-1, -1, rows, -1).contiguous() for s in self))
 
 
@@ -70,7 +70,7 @@ class LstmLayer(nn.Module):
         self.weight_recurrent = nn.Parameter(torch.empty(4 * h, d))
         self.bias = nn.Parameter(torch.zeros(4 * h))
         self.weight_projection: nn.Parameter | None = None
-        # TensorFlow drew both halves of [W_x; W_r] as one Glorot-uniform matrix.
+        # As in bilm-tf, [W_x; W_r] is initialized as a single Glorot-uniform matrix.
         bound = (6.0 / (2 * d + 4 * h)) ** 0.5
         nn.init.uniform_(self.weight_input, -bound, bound)
         nn.init.uniform_(self.weight_recurrent, -bound, bound)
@@ -104,8 +104,8 @@ class LstmLayer(nn.Module):
         """Process a packed batch from left to right.
 
         Shape:
-            x (N, D), cell (B, H), hidden (B, D) -> outputs r (N, D), last cell, last hidden;
-            starts (N,): True for tokens before which the state of their row is reset
+            x (N, D), cell (B, H), hidden (B, D), starts (N,) -> outputs r (N, D), and the last
+            cell and hidden. `starts` is True for tokens before which the state is reset.
         """
         outputs: list[Tensor] = []
         ended: list[tuple[Tensor, Tensor]] = []  # states of finished sentences

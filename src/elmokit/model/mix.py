@@ -1,4 +1,4 @@
-"""The mix of the layers for a task. ELMo_k = gamma * sum_j s_j h_{k,j}, s = softmax(w)."""
+"""The mix of the layers for a task: ELMo_k = gamma * sum_j s_j h_{k,j}, s = softmax(w)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class ScalarMix(nn.Module):
     Args:
         n_layers: L + 1.
         layer_norm: `"token"` (or True) normalizes each h_{k,j} to mean 0 and variance 1 before
-            mixing (Ba et al. 2016, without affine); `"batch"` is AllenNLP's `do_layer_norm`, with
-            one mean and variance over all tokens of the batch, so that a vector depends on the
-            other sentences of the batch.
-        s: Fixed weights of the layers; they sum to 1.
-        w: Fixed weights before the softmax, AllenNLP's `scalar_mix_parameters`.
-        gamma: Initial value of gamma; fixed if the weights are.
+            mixing (Ba et al. 2016, without learned scale and bias). `"batch"` is AllenNLP's
+            `do_layer_norm`, which uses one mean and variance for all tokens of the batch, so that
+            a vector depends on the other sentences of the batch.
+        s: Fixed weights of the layers, which sum to 1.
+        w: Fixed weights before the softmax, as AllenNLP's `scalar_mix_parameters`.
+        gamma: Initial value of gamma. If the weights are fixed, gamma is not trained either.
         top_only: Use gamma times the top layer, as in TagLM and CoVe.
     """
 
@@ -57,9 +57,9 @@ class ScalarMix(nn.Module):
             )
         self.layer_norm = "token" if layer_norm is True else layer_norm
         self.top_only = top_only
-        # One tensor, not a list of them: DataParallel and DDP lose the members of a list.
+        # One tensor instead of a list, because DataParallel does not copy lists to its replicas.
         trainable = s is None and w is None
-        self.w = nn.Parameter(_start(n_layers, s, w), requires_grad=trainable and not top_only)
+        self.w = nn.Parameter(_initial_w(n_layers, s, w), requires_grad=trainable and not top_only)
         self.gamma = nn.Parameter(torch.tensor([float(gamma)]), requires_grad=trainable)
 
     @property
@@ -75,7 +75,7 @@ class ScalarMix(nn.Module):
         """
         if len(layers) != len(self.w):
             raise ConfigError(
-                f"This mix is for {len(self.w)} layers, found {len(layers)}. "
+                f"The mix expects {len(self.w)} layers, but got {len(layers)}. "
                 "Create it with n_layers=bilm.config.n_layers."
             )
         if self.layer_norm:
@@ -90,13 +90,13 @@ class ScalarMix(nn.Module):
             return F.layer_norm(layer, layer.shape[-1:], eps=_TOKEN_EPS)
         if mask is None:
             mask = layer.new_ones(layer.shape[:-1], dtype=torch.bool)
-        # Sums over a whole batch overflow half precision.
-        wide = layer.float() if layer.dtype in (torch.float16, torch.bfloat16) else layer
-        kept = mask.unsqueeze(-1)
+        # Sums over an entire batch overflow in half precision.
+        values = layer.float() if layer.dtype in (torch.float16, torch.bfloat16) else layer
+        is_token = mask.unsqueeze(-1)
         count = mask.sum() * layer.shape[-1]
-        mean = (wide * kept).sum() / count
-        variance = (((wide - mean) * kept) ** 2).sum() / count
-        return ((wide - mean) / torch.sqrt(variance + _BATCH_EPS)).to(layer.dtype)
+        mean = (values * is_token).sum() / count
+        variance = (((values - mean) * is_token) ** 2).sum() / count
+        return ((values - mean) / torch.sqrt(variance + _BATCH_EPS)).to(layer.dtype)
 
     def penalty(self, strength: float, *, centered: bool = False) -> Tensor:
         """Return lambda * ||w||^2, for a task to add to its loss.
@@ -104,27 +104,27 @@ class ScalarMix(nn.Module):
         A large lambda keeps the mix close to the average of the layers.
 
         Args:
-            strength: lambda; the paper used 0.001 to 1.
-            centered: lambda * ||w - 1 / (L + 1)||^2, the form of the paper's first draft.
+            strength: lambda. The paper used 0.001 to 1.
+            centered: Return lambda * ||w - 1 / (L + 1)||^2, as in the first draft of the paper.
         """
         center = 1.0 / len(self.w) if centered else 0.0
         return strength * ((self.w - center) ** 2).sum()
 
 
-def _start(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> Tensor:
+def _initial_w(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> Tensor:
     if s is not None and w is not None:
-        raise ConfigError("Pass the mix either s (weights that sum to 1) or w (before softmax).")
-    given = s if s is not None else w
-    if given is None:
+        raise ConfigError("Pass either s (weights that sum to 1) or w (before the softmax).")
+    weights = s if s is not None else w
+    if weights is None:
         return torch.zeros(n_layers)
-    if len(given) != n_layers:
-        raise ConfigError(f"The mix needs {n_layers} weights, one per layer; found {len(given)}.")
-    values = torch.tensor([float(v) for v in given])
+    if len(weights) != n_layers:
+        raise ConfigError(f"The mix needs {n_layers} weights, one per layer; got {len(weights)}.")
+    values = torch.tensor([float(weight) for weight in weights])
     if s is None:
         return values
     if not (bool((values >= 0).all()) and abs(float(values.sum()) - 1.0) < 1e-3):
         raise ConfigError(
-            f"The weights s should be non-negative and sum to 1, found {list(given)}. "
+            f"Invalid weights s {list(weights)}: expected non-negative numbers that sum to 1. "
             "If these are weights before the softmax, pass them as w."
         )
     return torch.log(values.clamp(min=1e-30))

@@ -1,14 +1,14 @@
-"""Packed batches: sentences of different lengths without padding, in the order an LSTM reads them.
+"""Packed batches of sentences of different lengths, without padding.
 
-Tokens are ordered by time step, longest sentence first, so that step k is one contiguous block of
-the sentences that are long enough:
+Tokens are ordered by time step, and by decreasing sentence length within a time step. The tokens of
+each time step are therefore contiguous:
 
     sentences  a b c      packed  a d f b e c
                d e        active  3   2   1
                f
 
-There is no padding between the token encoder and the layers, so it cannot affect any value and
-takes no time. N is the number of tokens in the batch.
+All computations between the token encoder and the layers use packed batches, so padding cannot
+affect values and takes no time. N is the number of tokens in the batch.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Packing:
 
     Attributes:
         lengths: Length of each sentence, in the caller's order.
-        active: Number of sentences in each time step, in non-increasing order; the sum is N.
-        order: Packed row -> the caller's sentence, shape (B,).
-        rows: Caller's sentence of each packed token, shape (N,).
-        steps: Time step (position in its sentence) of each packed token, shape (N,).
-        reversal: For each packed token, the packed position of its mirror image in its sentence,
-            shape (N,). Indexing with it reverses all sentences; doing it twice restores them.
-        starts: Packed position of the first token of each time step, and N.
+        active: Number of sentences that have a token in each time step. Never increases; sums to N.
+        order: Sentences by decreasing length, as indices in the caller's order, shape (B,).
+        rows: Sentence of each packed token, as an index in the caller's order, shape (N,).
+        steps: Time step of each packed token, which is its position in the sentence, shape (N,).
+        reversal: Permutation of the packed tokens that reverses each sentence, shape (N,). It is
+            its own inverse.
+        starts: Packed position of the first token of each time step, followed by N.
     """
 
     lengths: NDArray[np.int64]
@@ -51,12 +51,12 @@ class Packing:
 
     @classmethod
     def of(cls, lengths: Sequence[int] | NDArray[np.int64]) -> Packing:
-        """Return the packing of sentences with these lengths (0 is allowed)."""
+        """Return the packing of sentences with these lengths, which may be 0."""
         length = np.asarray(lengths, dtype=np.int64)
         order = np.argsort(-length, kind="stable")
         sorted_lengths = length[order]
         longest = int(sorted_lengths[0]) if len(sorted_lengths) else 0
-        # Sentences longer than k; sorted_lengths is sorted, so searching its negation counts them.
+        # The number of sentences that are longer than each step.
         active = np.searchsorted(-sorted_lengths, -np.arange(longest), side="left")
         starts = np.zeros(longest + 1, dtype=np.int64)
         active.cumsum(out=starts[1:])
@@ -71,20 +71,20 @@ class Packing:
         return len(self.rows)
 
     def positions(self, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the packed positions of tokens, given their sentences and time steps."""
+        """Return the packed positions of the tokens with these sentences and time steps."""
         rank = np.empty_like(self.order)
         rank[self.order] = np.arange(len(rank))
         return self.starts[steps] + rank[rows]
 
     def pack(self, padded: Tensor) -> Tensor:
-        """(B, T, ...) -> (N, ...)."""
+        """Pack a padded tensor: (B, T, ...) -> (N, ...)."""
         import torch
 
         rows, steps = (torch.from_numpy(a).to(padded.device) for a in (self.rows, self.steps))
         return padded[rows, steps]
 
     def unpack(self, packed: Tensor) -> Tensor:
-        """(..., N, D) -> (..., B, T, D), with zeros in the padding."""
+        """Pad a packed tensor with zeros: (..., N, D) -> (..., B, T, D)."""
         import torch
 
         rows, steps = (torch.from_numpy(a).to(packed.device) for a in (self.rows, self.steps))
@@ -95,11 +95,11 @@ class Packing:
 
 
 def step_chunks(active: list[int], n_tokens: int) -> list[list[int]]:
-    """Divide time steps into chunks of about `n_tokens` tokens, of at least one step each.
+    """Divide time steps into chunks of at most `n_tokens` tokens, or of a single step.
 
     Args:
         active: Number of sentences in each time step.
-        n_tokens: Maximum tokens per chunk, except for chunks of one step.
+        n_tokens: Maximum number of tokens of a chunk with several steps.
 
     Returns:
         The elements of `active`, by chunk.
@@ -116,7 +116,7 @@ def step_chunks(active: list[int], n_tokens: int) -> list[list[int]]:
 
 
 def windows(texts: Iterable[T], length: Callable[[T], int], budget: int) -> Iterator[list[T]]:
-    """Divide a stream of texts into windows of about `budget` tokens, in order."""
+    """Divide a stream of texts into consecutive windows of about `budget` tokens."""
     window: list[T] = []
     size = 0
     for text in texts:

@@ -1,11 +1,11 @@
-"""Score running text with both language models: -log p of every token, in bounded memory.
+"""Compute -log p of every token of a text with both language models, in bounded memory.
 
-For text `w1 .. wn </S>`, whose tokens are r_i, let p_i be the token before r_i, with `<S>` in place
-of `</S>` and at the beginning. The forward LM reads p_i and predicts r_i; the backward LM reads r_i
-and predicts p_i. The first symbol of a direction is never predicted.
+Let t_i be the tokens of a text, including the `</S>` of each sentence, and p_i the token before
+t_i, or `<S>` if t_i begins a sentence. The forward LM reads p_i and predicts t_i. The backward LM
+reads t_i and predicts p_i. The first token that a direction reads is never predicted.
 
-Both directions process segments of several texts at once. The states of many positions are
-collected before the softmax is computed over all of them.
+Both directions process segments of several texts at once. The outputs of many positions are
+collected, so that the softmax is computed for all of them together.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from elmokit.model.engine import Engine
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing, windows
 
-# Texts that are read in parallel, and tokens per call.
+# Number of texts to process in parallel, and number of tokens per call.
 _ROWS, _ROWS_ON_GPU = 128, 1024
 _SEGMENT_TOKENS, _SEGMENT_TOKENS_ON_GPU = 8192, 65536
-# Steps in one call: on a GPU a call of at most 512 steps over one text replays a CUDA graph.
+# Number of steps per call. On a GPU, a call with at most 512 steps of one text uses a CUDA graph.
 _MIN_STEPS, _MAX_STEPS = 64, 512
-# Tokens whose distinct words are encoded together.
+# Number of tokens whose distinct words are encoded together.
 _WINDOW_TOKENS = 1 << 18
-# Positions whose states are collected for one softmax.
+# Number of positions to collect for the softmax.
 _POSITIONS = 4096
 
 
 class Head(Protocol):
-    """Computes losses from states: `LMHead`, or a faster implementation of it."""
+    """Computes losses from the top layer: `LMHead`, or a faster implementation of it."""
 
     def losses(self, h: Tensor, targets: Tensor) -> Tensor:
         """Return -log p of each target: h (n, D), targets (n,) -> (n,) in float64."""
 
 
 class TextTypes(NamedTuple):
-    """The distinct words ("types") of a text, by their numbers.
+    """The types (distinct words) of a text, which are identified by numbers.
 
     Attributes:
-        encode: From types to x_k, (n,) -> (n, D).
-        words: From types to words of the head, (n,) -> (n,).
+        encode: Computes x_k of types, (n,) -> (n, D).
+        words: Converts types to words of the head, (n,) -> (n,).
         begin: The type `<S>`.
         end: The type `</S>`.
-        unknown: The head's word `<UNK>`.
+        unknown: The word `<UNK>` of the head.
     """
 
     encode: Callable[[NDArray[np.int64]], Tensor]
@@ -62,12 +62,12 @@ class TextTypes(NamedTuple):
 class Losses(NamedTuple):
     """-log p of every target of a text, in the order of the text.
 
-    For a sentence `w1 .. wn </S>` at positions a .. a + n of its text, the forward LM's losses
-    there are those of `w1 .. wn </S>` and the backward LM's those of `<S> w1 .. wn`.
+    At the positions of a sentence `w1 .. wn </S>`, the losses of the forward LM are those of
+    `w1 .. wn </S>`, and the losses of the backward LM are those of `<S> w1 .. wn`.
 
     Attributes:
-        values: Forward and backward, shape (2, length of the text).
-        unknown: Where the target was `<UNK>`, same shape.
+        values: The losses of the forward and the backward LM, shape (2, length of the text).
+        unknown: Whether the target is `<UNK>`, same shape.
     """
 
     values: NDArray[np.float64]
@@ -75,16 +75,13 @@ class Losses(NamedTuple):
 
 
 class Scorer:
-    """Both language models of a biLM with its head.
-
-    Attributes:
-        engine: The implementation of the biLM.
+    """Computes the losses of both language models of a biLM.
 
     Args:
         engine: The implementation of the biLM.
         config: The configuration of the LSTMs.
-        head: The LM head, on the engine's device.
-        device: That device.
+        head: The LM head.
+        device: The device of the engine and the head.
     """
 
     def __init__(
@@ -104,12 +101,13 @@ class Scorer:
         """Compute the losses of all targets.
 
         Args:
-            types: The meaning of the numbers in `texts`.
-            texts: Sentences as types, each followed by `</S>`. The state is carried within a text.
-            start: The initial state of each text, as one row; None is the zero state.
+            types: The types of the texts.
+            texts: The types of the sentences of each text, with `</S>` after each sentence. The
+                state is carried over from sentence to sentence within a text.
+            start: The initial state of each text, as a single row. Default: the zero state.
 
         Yields:
-            The number of each text with its losses, the longest texts first.
+            The index of each text and its losses. Long texts come first.
         """
         # Texts of similar lengths need less padding.
         order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
@@ -126,8 +124,8 @@ class Scorer:
                 bounds = np.cumsum([0, *map(len, flat)])
                 for first in range(0, len(window), self._rows):
                     members = window[first : first + self._rows]
-                    cut = bounds[first : first + len(members) + 1]
-                    group = _Group(numbers[cut[0] : cut[-1]], cut - cut[0], begin, end)
+                    ends = bounds[first : first + len(members) + 1]
+                    group = _Group(numbers[ends[0] : ends[-1]], ends - ends[0], begin, end)
                     values = self._read(group, x, words, start)
                     unknown = words[group.targets] == types.unknown
                     for i, begin_i, end_i in zip(
@@ -142,26 +140,26 @@ class Scorer:
         words: NDArray[np.int64],
         start: LstmState | None,
     ) -> NDArray[np.float64]:
-        """Read the texts of a group in parallel, a number of steps at a time."""
+        """Return the losses of a group of texts, which are processed in parallel."""
         rows, d = len(group.lengths), self._config.projection_dim
         state = LstmState.zeros(self._config, rows, like=x)
         if start is not None:
-            state = LstmState(*(part.to(self._device) for part in start)).expand(rows)
+            state = LstmState(*(tensor.to(self._device) for tensor in start)).expand(rows)
         steps = min(_MAX_STEPS, max(_MIN_STEPS, self._segment_tokens // rows))
         pending = _Pending(self._head, np.empty(group.targets.shape))
         for first in range(0, int(group.lengths.max()), steps):
             packing = Packing.of(np.clip(group.lengths - first, 0, steps))
-            ahead, back = group.positions(packing, first)
+            forward, backward = group.positions(packing, first)
             layers, state = self.engine.contextualize(
-                x[self._index(group.inputs[0, ahead])],
+                x[self._index(group.inputs[0, forward])],
                 packing,
                 state,
-                x[self._index(group.inputs[1, back])],
+                x[self._index(group.inputs[1, backward])],
             )
-            for direction, at in enumerate((ahead, back)):
+            for direction, positions in enumerate((forward, backward)):
                 h = layers[-1][:, direction * d : (direction + 1) * d]
-                targets = self._index(words[group.targets[direction, at]])
-                pending.add(h, targets, direction, at)
+                targets = self._index(words[group.targets[direction, positions]])
+                pending.add(h, targets, direction, positions)
         return pending.finish()
 
     def _index(self, array: NDArray[np.int64]) -> Tensor:
@@ -169,13 +167,13 @@ class Scorer:
 
 
 class _Group:
-    """Concatenated texts that are read in parallel.
+    """Concatenated texts that are processed in parallel.
 
     Attributes:
-        bounds: The start of each text, and the end of the last one.
-        lengths: Tokens of each text.
-        inputs: The inputs of the forward and the backward LM at each position, shape (2, N).
-        targets: Their targets, shape (2, N).
+        bounds: The start of each text, and the end of the last text.
+        lengths: Number of tokens of each text.
+        inputs: The input of the forward and the backward LM at each position, shape (2, N).
+        targets: The target of the forward and the backward LM at each position, shape (2, N).
     """
 
     def __init__(
@@ -192,37 +190,38 @@ class _Group:
     def positions(
         self, packing: Packing, first: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the positions of some steps: forward from the starts, backward from the ends."""
+        """Return the positions of both directions for the steps of a packing from `first` on.
+
+        The forward LM starts at the beginning of each text, and the backward LM at the end.
+        """
         rows = packing.rows
-        ahead = self.bounds[rows] + first + packing.steps
-        back = self.bounds[rows + 1] - first - packing.lengths[rows] + packing.steps
-        return ahead, back
+        forward = self.bounds[rows] + first + packing.steps
+        backward = self.bounds[rows + 1] - first - packing.lengths[rows] + packing.steps
+        return forward, backward
 
 
 class _Pending:
-    """Collects the states of many positions, and computes their losses together."""
+    """Collects the outputs of many positions, and computes their losses together."""
 
     def __init__(self, head: Head, values: NDArray[np.float64]) -> None:
         self._head, self._values = head, values
         self._waiting: list[tuple[Tensor, Tensor, int, NDArray[np.int64]]] = []
         self._size = 0
 
-    def add(self, h: Tensor, targets: Tensor, direction: int, at: NDArray[np.int64]) -> None:
-        self._waiting.append((h, targets, direction, at))
+    def add(self, h: Tensor, targets: Tensor, direction: int, positions: NDArray[np.int64]) -> None:
+        self._waiting.append((h, targets, direction, positions))
         self._size += len(targets)
         if self._size >= _POSITIONS:
             self.finish()
 
     def finish(self) -> NDArray[np.float64]:
         if self._waiting:
-            h, targets, directions, positions = zip(*self._waiting, strict=True)
+            h, targets, _, _ = zip(*self._waiting, strict=True)
             losses = self._head.losses(torch.cat(h), torch.cat(targets)).cpu().numpy()
-            for direction, at, values in zip(
-                directions,
-                positions,
-                np.split(losses, np.cumsum([len(at) for at in positions])[:-1]),
-                strict=True,
-            ):
-                self._values[direction, at] = values
+            begin = 0
+            for _, _, direction, positions in self._waiting:
+                end = begin + len(positions)
+                self._values[direction, positions] = losses[begin:end]
+                begin = end
             self._waiting, self._size = [], 0
         return self._values

@@ -1,8 +1,8 @@
-"""The language-model head: from the top layer of one direction to words.
+"""The language-model head, which predicts words from the top layer of one direction.
 
-Both directions share one matrix and bias, as they share the token encoder. Training compares the
-true word with a sample of other words from a log-uniform distribution over ranks, which is close to
-the word frequencies if the vocabulary is sorted by frequency.
+Both directions share the weights and the bias, as they share the token encoder. Training compares
+the true word with a sample of other words. They are drawn from a log-uniform distribution over
+ranks, which is close to the distribution of words if the vocabulary is sorted by frequency.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# Rows and words of a block of the full softmax. A block should fit into the cache of a CPU core.
+# Number of rows and words per block of the full softmax. A block should fit into the cache of a CPU
+# core.
 _BLOCK, _BLOCK_ON_GPU = (1024, 512), (4096, 4096)
 
 
@@ -22,7 +23,7 @@ class LMHead(nn.Module):
     """log p(word) = log softmax(W h + b), over the words of a vocabulary.
 
     Shape:
-        h (n, D), one direction's half of the top layer -> (n, V)
+        h (n, D), the output of one direction in the top layer -> (n, V)
     """
 
     def __init__(self, n_words: int, projection_dim: int) -> None:
@@ -39,17 +40,17 @@ class LMHead(nn.Module):
         """Return -log p of each target over the vocabulary, in bounded memory.
 
         Shape:
-            h (n, D), targets (n,) -> (n,), float64 so that long texts sum exactly
+            h (n, D), targets (n,) -> (n,) in float64, so that sums over long texts are exact
         """
         rows, words = _BLOCK_ON_GPU if h.is_cuda else _BLOCK
-        total = torch.cat([self._log_sum_exp(part, words) for part in torch.split(h, rows)])
-        return (total - self.target_logits(h, targets)).double()
+        log_sums = torch.cat([self._log_sum_exp(block, words) for block in torch.split(h, rows)])
+        return (log_sums - self.target_logits(h, targets)).double()
 
     def _log_sum_exp(self, h: Tensor, n_words: int) -> Tensor:
         """Return log sum_v exp(logit_v), with the logits of `n_words` words in memory at a time.
 
-        The sums are relative to the largest logit so far. A block of logits is overwritten by its
-        exponentials: new memory for each block would take longer than the product.
+        The sums are relative to the largest logit so far. The exponentials overwrite the logits,
+        because allocating memory for each block would take longer than the product.
 
         Shape:
             h (n, D) -> (n,)
@@ -73,14 +74,14 @@ class LMHead(nn.Module):
     def sampled_loss(self, h: Tensor, targets: Tensor, sample: Sample) -> Tensor:
         """Return -log p of each target among itself and the sampled words.
 
-        Every logit is corrected by the log of the expected count of its word in a sample, and a
-        sampled word that is the target is not counted twice.
+        The log of the expected count of a word in a sample is subtracted from its logit. If the
+        target is one of the sampled words, it is not counted twice.
 
         Shape:
             h (n, D), targets (n,) -> (n,)
         """
-        # index_select instead of weight[targets], whose gradient is summed by several threads in
-        # any order, so runs on a CPU would not be reproducible.
+        # Use index_select instead of weight[targets], because several threads sum its gradient in
+        # random order, so that runs on a CPU would not be reproducible.
         true = (h * self.weight.index_select(0, targets)).sum(-1)  # (n,)
         true = true + self.bias.index_select(0, targets)
         true = true - sample.log_expected(targets)
@@ -98,13 +99,13 @@ def log_uniform(ranks: Tensor, n_words: int) -> Tensor:
 
 
 class Sample(NamedTuple):
-    """Distinct words drawn as negatives.
+    """Distinct words that are drawn as negatives.
 
     Attributes:
-        words: Their ids, shape (K,).
-        time: Duration of the draw: a word with probability P is in such a sample with probability
-            1 - exp(-P * time). Infinite if the sample contains all words.
-        n_words: V.
+        words: The ids of the words, shape (K,).
+        time: Duration of the race (see `draw_sample`): a word with probability P is in the sample
+            with probability 1 - exp(-P * time). Infinite if the sample contains all words.
+        n_words: Size of the vocabulary, V.
     """
 
     words: Tensor
@@ -112,7 +113,7 @@ class Sample(NamedTuple):
     n_words: int
 
     def log_expected(self, words: Tensor) -> Tensor:
-        """Return the log of the expected count of words in such a sample."""
+        """Return the log of the expected count of each word in a sample of the same duration."""
         expected = -torch.expm1(-log_uniform(words, self.n_words) * self.time)
         return torch.log(expected)
 
@@ -120,15 +121,16 @@ class Sample(NamedTuple):
 def draw_sample(n_words: int, size: int, generator: torch.Generator) -> Sample:
     """Draw distinct words with log-uniform probabilities.
 
-    Drawing with replacement until there are `size` distinct words is equivalent to a race: word v
-    arrives after an exponentially distributed time with rate P(v), and the first `size` words win.
-    The race needs no loop and no synchronization with the device. The arrival of the first word
-    that is not in the sample is the duration of the race.
+    Drawing with replacement until there are `size` distinct words is equivalent to a race, in which
+    word v arrives after an exponentially distributed time with rate P(v), and the first `size`
+    words win. The race ends when the next word arrives. It needs no loop and no synchronization
+    with the device.
 
     Args:
-        n_words: V.
-        size: K. With K >= V all words are in the sample, and the loss is that of the full softmax.
-        generator: Source of randomness; the words are on its device.
+        n_words: Size of the vocabulary, V.
+        size: Size of the sample, K. If K >= V, the sample contains all words, and the loss is that
+            of the full softmax.
+        generator: Source of randomness, whose device is also that of the words.
     """
     device = generator.device
     if size >= n_words:

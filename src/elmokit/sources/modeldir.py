@@ -23,9 +23,9 @@ import torch
 from elmokit.config import BiLMConfig
 from elmokit.errors import WeightsError, check_choice
 from elmokit.model.bilm import BiLM
-from elmokit.model.blank import blank
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
+from elmokit.model.skip_init import skip_init
 from elmokit.model.softmax import LMHead
 from elmokit.sources import card, modelfiles
 from elmokit.sources.tensors import (
@@ -103,7 +103,7 @@ class ModelParts:
         config, where = self.bilm.config, self.source or "The model"
         if config.lexicon is not None and isinstance(self.bilm.encoder, LexiconEncoder):
             try:
-                self.bilm.encoder.known.check(config.lexicon)
+                self.bilm.encoder.required_lexicon.check(config.lexicon)
             except WeightsError as error:
                 raise WeightsError(f"{where}: {error}") from None
         modelfiles.check_vocabulary(self.vocabulary, config, where)
@@ -155,7 +155,7 @@ def save(
         if parts.vocabulary is not None:
             parts.vocabulary.save(folder / VOCABULARY)
         if isinstance(parts.bilm.encoder, LexiconEncoder):
-            modelfiles.write_lexicon(parts.bilm.encoder.known, folder / LEXICON)
+            modelfiles.write_lexicon(parts.bilm.encoder.required_lexicon, folder / LEXICON)
         if parts.head is not None:
             write_tensors(parts.head.state_dict(), folder / HEAD, storage=storage)
         if parts.warm is not None:
@@ -210,7 +210,7 @@ def _read_head(path: Path, config: BiLMConfig) -> LMHead:
 
 
 def _read_module(make: Callable[[], M], path: Path) -> M:
-    with blank():  # the initial values are replaced
+    with skip_init():  # the initial values are replaced
         module = make()
     module.load_state_dict(read_tensors(path, _shapes(module)), assign=True)
     return module.eval()

@@ -117,7 +117,7 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
         encoder_model(parts.bilm, storage).SerializeToString(),
         bilm_model(parts.bilm, storage).SerializeToString(),
         vocabulary=None if config.n_words is None else parts.vocabulary,
-        lexicon=encoder.known if isinstance(encoder, LexiconEncoder) else None,
+        lexicon=encoder.required_lexicon if isinstance(encoder, LexiconEncoder) else None,
         warm=None if warm is None else (to_array(warm.cell), to_array(warm.hidden)),
         card=parts.card,
         metadata={**parts.metadata, "onnx": {"storage": storage}},

@@ -28,7 +28,7 @@ from elmokit.embed.layer_cache import LiveLayers
 from elmokit.embed.loading import load
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, OutputError, WeightsError
-from elmokit.model.blank import blank
+from elmokit.model.skip_init import skip_init
 from elmokit.settings import differences
 from elmokit.sources.resolve import named_models
 from elmokit.sources.tensors import write_tensors
@@ -199,7 +199,7 @@ def load_saved(
         model_config = type(next(iter(task.presets.values())).model)
         config = TaskConfig.from_dict(values["config"], model_config)
         bilm = None if values["elmo"] is None else BilmInfo.from_dict(values["elmo"])
-        with blank():  # allocates nothing until the sizes in the file match the weights
+        with skip_init():  # allocates nothing until the sizes in the file match the weights
             claimed = type(task).network(config, label_info, words, bilm)
         weights = read_weights(path / WEIGHTS, claimed)
         network = type(task).network(config, label_info, words, bilm)

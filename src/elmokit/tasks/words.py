@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from elmokit.embed.static import StaticVectors, load_static
 from elmokit.errors import WeightsError
-from elmokit.model.chars import N_CHARACTERS, char_ids_table, spelled_length
+from elmokit.model.chars import N_CHARACTERS, char_ids_table, unpadded_length
 from elmokit.sources.tensors import read_shapes, read_tensors, write_tensors
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.regular import read_bounded
@@ -206,7 +206,7 @@ class CharCnn(nn.Module):
         table = char_ids_table(tokens.types)
         # Pad to `width` characters after the longest word, so that at least one window after every
         # word contains only padding: then the maximum does not depend on the other words.
-        longest = int(spelled_length(table).max()) + self.width
+        longest = int(unpadded_length(table).max()) + self.width
         ids = torch.from_numpy(table).to(tokens.index.device)
         ids = F.pad(ids, (0, longest - ids.shape[1]), value=N_CHARACTERS - 1)  # may be negative
         windows = self.convolution(self.embedding(ids).transpose(1, 2))  # (n, filters, C')

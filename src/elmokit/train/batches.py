@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from elmokit.data.layout import UNKNOWN_ID
 from elmokit.data.streams import StreamBatch, Streams
-from elmokit.model.chars import spelled_length
+from elmokit.model.chars import unpadded_length
 
 _COLUMN_STEP = 8
 
@@ -49,7 +49,7 @@ def needed_columns(chars: NDArray[np.uint16], max_width: int) -> NDArray[np.uint
     columns = np.empty(len(chars), dtype=np.uint8)
     for start in range(0, len(chars), 1 << 16):
         chunk = chars[start : start + (1 << 16)]
-        needed = spelled_length(chunk.astype(np.int64)) + max_width
+        needed = unpadded_length(chunk.astype(np.int64)) + max_width
         rounded = -(-needed // _COLUMN_STEP) * _COLUMN_STEP
         rounded[2 * rounded > n_columns + 16] = n_columns
         columns[start : start + len(chunk)] = rounded

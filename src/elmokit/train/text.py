@@ -63,7 +63,7 @@ class TextGroup:
             if cnn is not None:
                 return char_ids_table(words, cnn.max_characters_per_token)
             if isinstance(bilm.encoder, LexiconEncoder):
-                return bilm.encoder.known.spell(words)
+                return bilm.encoder.required_lexicon.token_ids(words)
             assert vocabulary is not None  # models with word input always have a vocabulary
             return np.array([vocabulary.index(word) + 1 for word in words], dtype=np.int64)
 

@@ -47,7 +47,7 @@ def test_float64_agrees_to_nine_digits(kind: str, tmp_path: Path) -> None:
     assert isinstance(encoder, elmo_for_many_langs.LexiconEncoder)
     read = [["<S>", *sentence, "</S>"] for sentence in SENTENCES]
     with torch.inference_mode():
-        layers = bilm(torch.from_numpy(encoder.known.batch(read))).layers.numpy()
+        layers = bilm(torch.from_numpy(encoder.required_lexicon.batch_ids(read))).layers.numpy()
     for row, tokens in enumerate(SENTENCES):
         expected = reference(tokens, SHAPES[kind])
         assert np.abs(layers[:, row, 1 : 1 + len(tokens)] - expected).max() < 1e-9
@@ -114,13 +114,13 @@ def test_elmo_module_accepts_tokens(tmp_path: Path) -> None:
 def test_word_boundary_markers_are_swapped_as_in_the_original() -> None:
     lexicon = Lexicon(WORDS, CHARACTERS, MAX)
     mark_before, mark_after = (CHARACTERS.index(mark) + 1 for mark in ("<eow>", "<bow>"))
-    row = lexicon.spell(["the"])[0].tolist()
+    row = lexicon.token_ids(["the"])[0].tolist()
     letters = [CHARACTERS.index(c) + 1 for c in "the"]
     pad = CHARACTERS.index("<pad>") + 1
     assert row == [WORDS.index("the") + 1, mark_before, *letters, mark_after, *[pad] * 6]
-    boundary = lexicon.spell(["<S>"])[0].tolist()
+    boundary = lexicon.token_ids(["<S>"])[0].tolist()
     assert boundary[:4] == [WORDS.index("<bos>") + 1, mark_before, 16, mark_after]
-    assert np.array_equal(lexicon.spell(["</S>"]), lexicon.spell(["<eos>"]))
+    assert np.array_equal(lexicon.token_ids(["</S>"]), lexicon.token_ids(["<eos>"]))
 
 
 def test_blank_entry_is_the_ideographic_space(tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_blank_entry_is_the_ideographic_space(tmp_path: Path) -> None:
     (folder / "char.dic").write_text(text, "utf-8")
     encoder = load_parts(folder).bilm.encoder
     assert isinstance(encoder, elmo_for_many_langs.LexiconEncoder)
-    assert encoder.known.characters is not None
-    assert encoder.known.characters[CHARACTERS.index("書")] == "\u3000"
+    assert encoder.required_lexicon.characters is not None
+    assert encoder.required_lexicon.characters[CHARACTERS.index("書")] == "\u3000"
 
 
 @pytest.mark.parametrize(

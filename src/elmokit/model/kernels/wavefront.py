@@ -165,14 +165,14 @@ class Wavefront:
         hidden = torch.cat([self.inputs[2 * j : 2 * j + 2, t + j, :, d:] for j in layers])
         return cell, hidden
 
-    def _active(self, slot: int) -> tuple[int, int]:
-        """Return the first active stack of a slot, and the end of the active stacks."""
+    def _active(self, slot: int) -> slice:
+        """Return the range of stacks that are active in a slot."""
         bottom = max(0, slot - self.steps + 1)
         top = min(self.config.n_layers - 1, slot)
-        return 2 * bottom, 2 * top + 2
+        return slice(2 * bottom, 2 * top + 2)
 
-    def _sizes(self, first: int, slot: int) -> tuple[Any, ...]:
-        return first, slot, self.slots, self.rows, self.steps
+    def _sizes(self, g: slice, slot: int) -> tuple[Any, ...]:
+        return g.start, slot, self.slots, self.rows, self.steps
 
     def _cell_options(self) -> dict[str, Any]:
         return {
@@ -193,37 +193,37 @@ class Wavefront:
     def _run_forward(self) -> None:
         h, d = self.config.dim, self.config.projection_dim
         for slot in range(self.slots):
-            first, end = self._active(slot)
+            g = self._active(slot)
             torch.bmm(
-                self.inputs[first:end, slot],
-                self.gates_weight[first:end].transpose(1, 2),
-                out=self.gates[first:end, slot],
+                self.inputs[g, slot],
+                self.gates_weight[g].transpose(1, 2),
+                out=self.gates[g, slot],
             )
             rows, cols = _FORWARD_ROWS, _FORWARD_COLS
-            grid = (triton.cdiv(self.rows, rows), triton.cdiv(h, cols), end - first)
+            grid = (triton.cdiv(self.rows, rows), triton.cdiv(h, cols), g.stop - g.start)
             kernels.cell_forward[grid](
                 self.gates,
                 self.bias,
                 self.cells,
                 self.hidden,
                 self.starts,
-                *self._sizes(first, slot),
+                *self._sizes(g, slot),
                 ROWS=rows,
                 COLS=cols,
                 **self._cell_options(),
             )
             torch.bmm(
-                self.hidden[first:end, slot],
-                self.projection_weight[first:end].transpose(1, 2),
-                out=self.projected[first:end, slot],
+                self.hidden[g, slot],
+                self.projection_weight[g].transpose(1, 2),
+                out=self.projected[g, slot],
             )
-            kernels.output_forward[(triton.cdiv(self.rows * d, _BLOCK), end - first)](
+            kernels.output_forward[(triton.cdiv(self.rows * d, _BLOCK), g.stop - g.start)](
                 self.projected,
                 self.inputs,
                 self.out,
                 self.starts,
                 self.seed,
-                *self._sizes(first, slot),
+                *self._sizes(g, slot),
                 self.config.n_layers,
                 self.dropout,
                 **self._output_options(),
@@ -232,26 +232,22 @@ class Wavefront:
     def _run_backward(self) -> None:
         h, d = self.config.dim, self.config.projection_dim
         for slot in reversed(range(self.slots)):
-            first, end = self._active(slot)
-            kernels.output_backward[(triton.cdiv(self.rows * d, _BLOCK), end - first)](
+            g = self._active(slot)
+            kernels.output_backward[(triton.cdiv(self.rows * d, _BLOCK), g.stop - g.start)](
                 self.d_out,
                 self.d_inputs,
                 self.d_output,
                 self.projected,
                 self.starts,
                 self.seed,
-                *self._sizes(first, slot),
+                *self._sizes(g, slot),
                 self.config.n_layers,
                 self.dropout,
                 **self._output_options(),
             )
-            torch.bmm(
-                self.projected[first:end, slot],
-                self.projection_weight[first:end],
-                out=self.d_hidden[first:end],
-            )
+            torch.bmm(self.projected[g, slot], self.projection_weight[g], out=self.d_hidden[g])
             blocks, cols = self.backward_blocks, _BACKWARD_COLS
-            grid = (triton.cdiv(self.rows, blocks), triton.cdiv(h, cols), end - first)
+            grid = (triton.cdiv(self.rows, blocks), triton.cdiv(h, cols), g.stop - g.start)
             kernels.cell_backward[grid](
                 self.gates,
                 self.bias,
@@ -260,17 +256,13 @@ class Wavefront:
                 self.d_cell,
                 self.d_bias,
                 self.starts,
-                *self._sizes(first, slot),
+                *self._sizes(g, slot),
                 BLOCKS=blocks,
                 ROWS=1,
                 COLS=cols,
                 **self._cell_options(),
             )
-            torch.bmm(
-                self.gates[first:end, slot],
-                self.gates_weight[first:end],
-                out=self.d_inputs[first:end, slot],
-            )
+            torch.bmm(self.gates[g, slot], self.gates_weight[g], out=self.d_inputs[g, slot])
 
     def _weight_gradients(self, gradients: StackedWeights) -> None:
         """Compute each weight gradient as one product over all slots."""

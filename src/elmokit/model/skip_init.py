@@ -1,4 +1,4 @@
-"""Modules without values, to be filled from a file."""
+"""Create modules without initial values, whose weights are loaded from a file."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-_FILLS = frozenset(("uniform_", "normal_", "zero_", "fill_", "constant_", "kaiming_uniform_"))
+_INITIALIZERS = {"uniform_", "normal_", "zero_", "fill_", "constant_", "kaiming_uniform_"}
 
 
 @contextmanager
-def blank() -> Iterator[None]:
-    """Create modules in this block without memory and initial values.
+def skip_init() -> Iterator[None]:
+    """Create all modules in this context without memory and initial values.
 
-    The meta device alone would suffice, but the first random fill on it makes torch import its
-    compiler, which takes a second.
+    Initializing tensors on the meta device would import torch's compiler, which takes a second, so
+    the initialization is skipped.
     """
-    with torch.device("meta"), _NoFill():
+    with torch.device("meta"), _NoInit():
         yield
 
 
-class _NoFill(TorchFunctionMode):
+class _NoInit(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
@@ -32,6 +32,6 @@ class _NoFill(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if getattr(func, "__name__", "") in _FILLS:
+        if getattr(func, "__name__", "") in _INITIALIZERS:
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)
