@@ -68,5 +68,5 @@ def test_penalty_is_lambda_times_the_squared_weights() -> None:
 
 
 def test_wrong_number_of_layers_is_reported() -> None:
-    with pytest.raises(ConfigError, match="3 layers, found 2"):
+    with pytest.raises(ConfigError, match="3 layers, but got 2"):
         ScalarMix(3)(LAYERS[:2])
