@@ -76,7 +76,7 @@ def test_only_one_kind_of_input_is_accepted() -> None:
 
 
 def test_padding_positions_are_rows_of_zeros() -> None:
-    ids = Lexicon(WORDS, CHARACTERS, 12).batch([["ab", "c"], [], ["ab"]])
+    ids = Lexicon(WORDS, CHARACTERS, 12).batch_ids([["ab", "c"], [], ["ab"]])
     assert ids.shape == (3, 2, 13)
     assert not ids[1].any()
     assert not ids[2, 1].any()
@@ -143,7 +143,7 @@ def test_gradients_reach_both_tables() -> None:
 
 def test_padding_before_the_last_token_is_rejected() -> None:
     bilm = BiLM(CONFIG)
-    ids = Lexicon(WORDS, CHARACTERS, 12).batch([["ab", "c", "ab"]])
+    ids = Lexicon(WORDS, CHARACTERS, 12).batch_ids([["ab", "c", "ab"]])
     ids[0, 1] = 0
     with pytest.raises(DataError, match="Row 0 of the batch has padding"):
         bilm(torch.from_numpy(ids))

@@ -93,10 +93,10 @@ def test_model_can_be_used_but_not_trained(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"words": None}, "0 words, expected 9"),
+        ({"words": None}, "0 words; expected 9"),
         ({"words": "abc"}, "Invalid 'words' .* Expected a list of strings"),
         ({"characters": [*CHARACTERS, "a"]}, "contains 'a' twice"),
-        ({"characters": [*CHARACTERS, "ж"]}, "22 characters, expected 21"),
+        ({"characters": [*CHARACTERS, "ж"]}, "22 characters; expected 21"),
     ],
 )
 def test_damaged_lexicon_of_a_model_directory_is_rejected(
