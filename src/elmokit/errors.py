@@ -39,6 +39,10 @@ class DownloadError(ElmoError):
     """A model that could not be downloaded."""
 
 
+class NotFiniteError(ElmoError):
+    """A loss, a gradient or a weight that became NaN or infinite in training."""
+
+
 class DependencyError(ElmoError):
     """A required package that is not installed, such as an optional dependency."""
 

@@ -14,13 +14,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.errors import ConfigError, DataError, NotFiniteError, OutputError
 from elmokit.settings import with_settings
 from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import plan
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, load_data, sample_fraction
-from elmokit.tasks.loop import NotFiniteError, train
+from elmokit.tasks.loop import train
 from elmokit.tasks.ner import Ner, NerConfig, Sentence
 from tests.conftest import TINY_MODEL
 from tests.process_utils import FileOperation, Pause, elmo, kill_when, start

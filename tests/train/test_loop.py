@@ -17,11 +17,11 @@ from safetensors.torch import load_file
 
 import elmokit
 from elmokit.data.corpus import Corpus
-from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.errors import ConfigError, DataError, NotFiniteError, OutputError
 from elmokit.settings import with_settings
 from elmokit.train import checkpoint
 from elmokit.train.config import RunConfig, run_preset
-from elmokit.train.loop import NotFiniteError, train
+from elmokit.train.loop import train
 from elmokit.train.step import PlainStep, StepResult
 from tests.process_utils import FileOperation, Pause, elmo, kill_when, start
 from tests.process_utils import run as run_child

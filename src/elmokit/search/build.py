@@ -24,7 +24,7 @@ from elmokit.bulk.formats.layout import Layout
 from elmokit.bulk.formats.reading import GetMetadata
 from elmokit.bulk.input import check_documents
 from elmokit.bulk.run import Run, total_counts
-from elmokit.bulk.settings import EmbedSettings
+from elmokit.bulk.settings import EmbedSettings, Summary
 from elmokit.bulk.store import Manifest, OnFinished, Output, Records, Times, check_same_settings
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
@@ -75,33 +75,19 @@ class IndexSettings:
     chunk_bytes: int = CHUNK_BYTES
 
 
-@dataclass(frozen=True)
-class IndexSummary:
-    """The result of a build.
+@dataclass(frozen=True, kw_only=True)
+class IndexSummary(Summary):
+    """The result of a build. `tokens` and `sentences` are those of the whole index.
 
     Attributes:
-        output: The directory.
-        tokens: Tokens in the index.
-        sentences: Sentences in the index.
         words: Distinct words in the index.
         n_bytes: Size of the index on disk.
         resumed_tokens: Tokens from an interrupted run, or from the index that was extended.
-        cut_tokens: Tokens that were truncated, because they are too long for the model.
-        skipped_lines: Invalid lines that were skipped.
-        seconds: Duration of this run.
-        tokens_per_second: Speed of this run.
     """
 
-    output: Path
-    tokens: int
-    sentences: int
     words: int
     n_bytes: int
     resumed_tokens: int
-    cut_tokens: int
-    skipped_lines: int
-    seconds: float
-    tokens_per_second: float
 
 
 def build_index(
@@ -154,18 +140,9 @@ def build_index(
     run = Run(executor, documents, output, embed_settings, "text", skip_bad)
     summary = run.embed(on_progress)
     meta = output.meta
-    return IndexSummary(
-        out,
-        tokens=meta.tokens,
-        sentences=meta.sentences,
-        words=meta.words,
-        n_bytes=folder_bytes(out),
-        resumed_tokens=output.resumed_tokens,
-        cut_tokens=summary.cut_tokens,
-        skipped_lines=summary.skipped_lines,
-        seconds=summary.seconds,
-        tokens_per_second=summary.tokens_per_second,
-    )
+    counts = {"tokens": meta.tokens, "sentences": meta.sentences, "words": meta.words}
+    values = {**vars(summary), **counts, "resumed_tokens": output.resumed_tokens}
+    return IndexSummary(**values, n_bytes=folder_bytes(out))
 
 
 def check_index_output(

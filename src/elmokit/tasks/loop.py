@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from elmokit.errors import DataError, ElmoError
+from elmokit.errors import DataError, NotFiniteError
 from elmokit.progress import LogFn, ProgressFn, no_log
 from elmokit.settings import Settings
 from elmokit.shutdown import stop_signals
@@ -39,10 +39,6 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adagrad": torch.optim.Adagrad,
     "sgd": partial(torch.optim.SGD, momentum=0.9),
 }
-
-
-class NotFiniteError(ElmoError):
-    """The loss became NaN or infinite."""
 
 
 class TaskResult(Settings):

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -152,18 +151,11 @@ class Group:
         return bool(flags.item())
 
     def broadcast(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the JSON values of rank 0 on all ranks."""
-        if self.world_size == 1:
-            return values
-        encoded = json.dumps(values).encode()
-        size = torch.tensor([len(encoded)])
-        dist.broadcast(size, 0)
-        text = torch.zeros(int(size.item()), dtype=torch.uint8)
-        if self.is_first:
-            text = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
-        dist.broadcast(text, 0)
-        received: dict[str, Any] = json.loads(text.numpy().tobytes())
-        return received
+        """Return the values of rank 0 on all ranks."""
+        shared = [values]
+        if self.world_size > 1:
+            dist.broadcast_object_list(shared)
+        return shared[0]
 
     def check_identical(self, description: str, tensors: Iterable[Tensor]) -> None:
         """Raise an error on all ranks if tensors are not bit-identical on all ranks."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from elmokit.data.corpus import Corpus
 from elmokit.data.streams import Streams
-from elmokit.errors import ConfigError, DataError, ElmoError
+from elmokit.errors import ConfigError, DataError, NotFiniteError
 from elmokit.model.bilm import BiLM
 from elmokit.model.engine import exact_engine
 from elmokit.model.scoring import Scorer
@@ -49,10 +49,6 @@ _RECOVERY_HINT = (
 )
 
 _PREFETCHED_BATCHES = 6
-
-
-class NotFiniteError(ElmoError):
-    """The loss or the gradient became NaN or infinite."""
 
 
 @dataclass(frozen=True)
