@@ -39,7 +39,7 @@ LARGE = (
 
 def test_requests_of_disconnected_clients_are_cancelled() -> None:
     with running(ALONE) as server, ThreadPoolExecutor(4) as threads:
-        gate = Gate(server.service.hosted.models["tiny"])
+        gate = Gate(server.service.resources.models["tiny"])
         with client(server) as http:
             first = threads.submit(embed, http, "a")
             assert gate.entered.wait(60)
@@ -81,7 +81,7 @@ def test_client_that_does_not_read_its_response_is_disconnected(
     monkeypatch.setattr("elmokit.serve.middleware._MIN_SPEED", 1e12)
     settings = replace(ALONE, limits=Limits(timeout=1.0, tokens=200_000, body=2**22))
     with running(settings) as server:
-        server.service.hosted.models["tiny"].compute = lambda sentences, state: [  # type: ignore
+        server.service.resources.models["tiny"].compute = lambda sentences, state: [  # type: ignore
             np.zeros((3, len(words), 32), np.float32) for words in sentences
         ]
         stuck = connect(server)
@@ -120,7 +120,7 @@ def test_total_size_of_responses_is_limited() -> None:
     """Four responses of the maximum size: further requests are rejected until those are sent."""
     limits = Limits(values=96 * 100, body=1000)
     with running(replace(ALONE, limits=limits)) as server, ThreadPoolExecutor(4) as threads:
-        gate = Gate(server.service.hosted.models["tiny"])
+        gate = Gate(server.service.resources.models["tiny"])
 
         def ask(n: int) -> httpx.Response:
             with client(server) as http:
@@ -154,7 +154,7 @@ def test_idle_connections_are_closed_for_new_ones(caplog: pytest.LogCaptureFixtu
 def test_requests_in_progress_keep_their_connections() -> None:
     limits = Limits(connections=4)
     with running(replace(ALONE, limits=limits)) as server, ThreadPoolExecutor(4) as threads:
-        gate = Gate(server.service.hosted.models["tiny"])
+        gate = Gate(server.service.resources.models["tiny"])
         with client(server) as http:
             pending = threads.submit(embed, http, "a")
             assert gate.entered.wait(60)
@@ -168,7 +168,7 @@ def test_requests_in_progress_keep_their_connections() -> None:
 
 def test_aborted_response_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with running(replace(ALONE, limits=Limits(tokens=200_000, body=2**22))) as server:
-        server.service.hosted.models["tiny"].compute = lambda sentences, state: [  # type: ignore
+        server.service.resources.models["tiny"].compute = lambda sentences, state: [  # type: ignore
             np.zeros((3, len(words), 32), np.float32) for words in sentences
         ]
         gone = connect(server)

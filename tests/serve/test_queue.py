@@ -25,7 +25,7 @@ from tests.serve.conftest import (
 def test_full_queue_gives_429_with_retry_after() -> None:
     settings = replace(ALONE, limits=Limits(queue=3))
     with running(settings) as server, ThreadPoolExecutor(8) as threads:
-        gate = Gate(server.service.hosted.models["tiny"])
+        gate = Gate(server.service.resources.models["tiny"])
 
         def ask(n: int) -> httpx.Response:
             with client(server) as http:
@@ -50,7 +50,7 @@ def test_full_queue_gives_429_with_retry_after() -> None:
 def test_large_request_does_not_delay_a_small_one() -> None:
     """Sentences are taken from all requests in turn, so the small one is in the first batch."""
     with running(ALONE) as server, ThreadPoolExecutor(4) as threads:
-        gate = Gate(server.service.hosted.models["tiny"])
+        gate = Gate(server.service.resources.models["tiny"])
         ended: list[str] = []
 
         def ask(name: str, *sentences: Any) -> None:
@@ -74,7 +74,7 @@ def test_large_request_does_not_delay_a_small_one() -> None:
 def test_timeout_gives_504_and_the_request_is_not_computed_later() -> None:
     settings = replace(ALONE, limits=Limits(timeout=2))
     with running(settings) as server, ThreadPoolExecutor(4) as threads:
-        gate = Gate(server.service.hosted.models["tiny"])
+        gate = Gate(server.service.resources.models["tiny"])
 
         def ask(word: str) -> httpx.Response:
             with client(server) as http:
@@ -93,7 +93,7 @@ def test_timeout_gives_504_and_the_request_is_not_computed_later() -> None:
 
 def test_failing_item_fails_only_its_own_request() -> None:
     with running(ALONE) as server, ThreadPoolExecutor(8) as threads:
-        model = server.service.hosted.models["tiny"]
+        model = server.service.resources.models["tiny"]
         inner = model.compute
         gate = Gate(model)
         gated = model.compute

@@ -211,14 +211,14 @@ def test_predictions_equal_those_of_the_task(server: Server, http: httpx.Client)
     examples = ["Ann met Bob in Oslo. Dave\nleft.", {"tokens": ["Carla", "saw", "Bob"]}, ""]
     found = post(http, "/v1/tasks/people", examples=examples)
     assert [len(group) for group in found["results"]] == [3, 1, 0]
-    saved = server.service.hosted.tasks["people"]
+    saved = server.service.resources.tasks["people"]
     from elmokit.tasks.ner import Sentence
 
     [tags] = saved.predict([Sentence(("Carla", "saw", "Bob"))])
     assert found["results"][1][0]["tags"] == tags
     assert found["results"][0][0]["tokens"][:2] == ["Ann", "met"]
     # The task uses the served model instead of loading a second copy.
-    assert saved.elmo is server.service.hosted.models["tiny"]
+    assert saved.elmo is server.service.resources.models["tiny"]
 
 
 def test_invalid_examples_are_rejected(http: httpx.Client) -> None:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from elmokit.cli.main import app
 from elmokit.errors import ConfigError
 from elmokit.serve.server import Server
-from elmokit.serve.settings import Settings, named
+from elmokit.serve.settings import Settings, parse_named
 from tests.conftest import TINY_MODEL
 from tests.process_utils import HANG_SECONDS, Pause, elmo, start
 from tests.serve.conftest import (
@@ -45,7 +45,7 @@ def listens(http: httpx.Client) -> bool:
 
 def test_shutdown_finishes_accepted_requests() -> None:
     with ThreadPoolExecutor(4) as threads, running(ALONE) as server, client(server) as http:
-        gate = Gate(server.service.hosted.models["tiny"])
+        gate = Gate(server.service.resources.models["tiny"])
         asked = [threads.submit(embed, http, "a")]
         assert gate.entered.wait(60)
         asked.append(threads.submit(embed, http, "b"))
@@ -60,14 +60,14 @@ def test_shutdown_finishes_accepted_requests() -> None:
 
 def test_requests_are_rejected_during_startup_and_shutdown() -> None:
     with running(ALONE) as server, client(server) as http:
-        hosted, server.service._hosted = server.service._hosted, None
+        hosted, server.service._resources = server.service._resources, None
         found = embed(http)
         assert error(found, 503)
         assert found.headers["retry-after"]
         assert http.get("/readyz").json() == {"status": "loading"}
         assert http.get("/readyz").status_code == 503
         assert http.get("/healthz").status_code == 200
-        server.service._hosted = hosted
+        server.service._resources = hosted
         server.service.shutdown = True
         assert error(embed(http), 503)
         assert http.get("/readyz").json() == {"status": "stopping"}
@@ -128,9 +128,9 @@ def test_objects_that_cannot_be_served_are_reported(tmp_path: Path, full_model: 
     with pytest.raises(ConfigError, match="at least one model"):
         replace(ALONE, models={})
     with pytest.raises(ConfigError, match="expected NAME=PATH"):
-        named(["a/b"], "model")
+        parse_named(["a/b"], "model")
     with pytest.raises(ConfigError, match="Duplicate name 'a'"):
-        named(["a=1", "a=2"], "model")
+        parse_named(["a=1", "a=2"], "model")
 
 
 def test_index_of_another_model_is_rejected(served: Settings, full_model: Path) -> None:

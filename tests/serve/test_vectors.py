@@ -157,7 +157,7 @@ def test_long_tokens_are_reported_and_not_cached(server: Server, http: httpx.Cli
     vectors = answer["sentences"][0]["vectors"]
     assert len(vectors) == 3
     assert "Truncated 2 tokens to 48 bytes" in answer["warnings"][0]
-    model = server.service.hosted.models["tiny"]
+    model = server.service.resources.models["tiny"]
     assert max(map(len, model.cache._tokens)) <= 50
 
 

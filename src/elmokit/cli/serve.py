@@ -82,15 +82,15 @@ def serve(
             "ELMO_SERVE_TOKEN is empty. Set it to a token, or unset it to serve without one."
         )
     from elmokit.serve.server import Server
-    from elmokit.serve.settings import BUNDLED, Limits, Settings, named
+    from elmokit.serve.settings import BUNDLED, Limits, Settings, parse_named
 
     models: dict[str, str | None] = {BUNDLED: None} if bundled else {}
-    models |= named(model or [], "model")
+    models |= parse_named(model or [], "model")
     settings = Settings(
         host=host,
         port=port,
         models=models,
-        tasks={name: Path(path) for name, path in named(task or [], "task").items()},
+        tasks={name: Path(path) for name, path in parse_named(task or [], "task").items()},
         task_files=tuple(task_file or ()),
         index=index,
         static=static,
@@ -111,7 +111,7 @@ def serve(
         ),
     )
 
-    def ready(server: Server) -> None:
+    def on_ready(server: Server) -> None:
         seconds = time.perf_counter() - begin
         if as_json:
             print_json({"url": server.url, "seconds": round(seconds, 3)})
@@ -122,7 +122,7 @@ def serve(
             typer.launch(server.url)
 
     begin = time.perf_counter()
-    server = Server(settings, ready)
+    server = Server(settings, on_ready)
     log(f"{server.url}: loading {', '.join([*models, *settings.tasks])} ...")
     if host not in _LOOPBACK and token is None:
         log(

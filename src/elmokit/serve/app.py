@@ -1,4 +1,4 @@
-"""The ASGI application: routes, error handlers, and the explorer page."""
+"""The ASGI application: routes, error handlers and the explorer page."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from elmokit.serve.routes import about, comparison, embed, predictions
 from elmokit.serve.service import Service
 
 STATIC = Path(__file__).with_name("static")
-# Documents the token in the OpenAPI schema; the middleware checks it.
+# Only documents the token in the OpenAPI schema. The middleware checks it.
 _BEARER = HTTPBearer(scheme_name="bearer", auto_error=False)
 _MAX_PROBLEMS = 5  # maximum number of problems in an error message
+# The names of types in the locations of pydantic errors.
 _TYPE = re.compile(r"[\[(]|^(str|int|dict|list|constrained-(str|int)|MarkedSentence)$")
 _DESCRIPTION = """Contextual word vectors, and the predictions of the two language models.
 
@@ -37,14 +38,14 @@ Responses are JSON; `/v1/embed` also returns `application/x-npy` and
 
 
 def create_app(service: Service) -> ASGIApp:
-    """Return the ASGI application of a service; the caller starts and stops the service."""
+    """Return the ASGI application of a service. The caller starts and stops the service."""
     app = FastAPI(
         title="elmokit",
         version=elmokit.__version__,
         description=_DESCRIPTION,
-        docs_url=None,  # both pages load scripts from other hosts
+        docs_url=None,  # its page loads scripts from other hosts
         redoc_url=None,
-        redirect_slashes=False,  # redirects repeat the Host header of the request
+        redirect_slashes=False,  # redirects would contain the untrusted Host header
         dependencies=[] if service.settings.token is None else [Depends(_BEARER)],
         responses={
             "default": {"model": ErrorResponse, "description": "An error, see docs/how-to/serve.md"}
@@ -67,20 +68,20 @@ def create_app(service: Service) -> ASGIApp:
         await static_files(scope, receive, send)
 
     app.router.default = page
-    guarded: ASGIApp = ServiceMiddleware(app, service)
+    wrapped: ASGIApp = ServiceMiddleware(app, service)
     if service.settings.cors:
-        guarded = CORSMiddleware(
-            guarded,
+        wrapped = CORSMiddleware(
+            wrapped,
             allow_origins=list(service.settings.cors),
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
             expose_headers=["X-Elmo-Lengths", "Retry-After"],
         )
-    return guarded
+    return wrapped
 
 
 async def _rejected(_: Request, error: Exception) -> Response:
-    """Return an error. The middleware logs other exceptions, which starlette raises again."""
+    """Return an error response. Starlette re-raises unexpected errors; the middleware logs them."""
     if not isinstance(error, RequestRejected):
         error = RequestRejected(str(error)) if isinstance(error, ElmoError) else internal_error()
     return error.response()
@@ -107,7 +108,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 def _field(location: Sequence[str | int]) -> str:
-    """Return the path of a field, without the types that pydantic tried for it."""
+    """Return the path of a field, without the names of types that pydantic adds."""
     parts = [str(part) for part in location if part != "body"]
     return ".".join(part for part in parts if not _TYPE.search(part)) or "body"
 

@@ -1,15 +1,15 @@
-"""Batch the sentences of concurrent requests, on one compute thread.
+"""Batch the sentences of concurrent requests on one compute thread.
 
-A request becomes a `Job`: its items (usually sentences) and the `Work` to run on them. The compute
-thread fills each batch with items of the same work and of similar length from all waiting jobs, in
-the order of their deadlines. The deadline of an item is the arrival time of its job plus `_STRETCH`
-times the time needed to compute the job up to this item, but at most half of the timeout. A single
-sentence therefore does not wait for a thousand sentences of another request, and large requests do
-not starve. A job is accepted if the pending work, at the measured speed, takes at most the other
-half of the timeout; otherwise, it is rejected immediately.
+Each request becomes a `Job`: a list of items (usually sentences) and the `Work` to run on them. The
+compute thread fills each batch with items from all waiting jobs that have the same work and a
+similar length, in the order of their deadlines. The deadline of an item is the arrival time of its
+job plus `_DEADLINE_FACTOR` times the time needed to compute the job up to this item, but at most
+half of the timeout. Therefore, a single sentence does not have to wait for a thousand sentences of
+another request, and large requests do not starve. A job is accepted if the pending work is expected
+to take at most the other half of the timeout. Otherwise, it is rejected immediately.
 
 The result of an item does not depend on its batch (up to 2e-6). If an item cannot be computed, only
-its own request fails.
+the request that contains it fails.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from typing import Any
 from elmokit.serve.errors import RequestRejected, shutting_down
 from elmokit.serve.metrics import Metrics
 
-_STRETCH = 16.0
-#: Expected duration of a batch, in seconds, up to which further items of the same job are added;
-#: doubled if no other job is waiting. A job that arrives in the meantime waits for the batch.
+_DEADLINE_FACTOR = 16.0
+#: Maximum expected duration of a batch in seconds when more than one item of a job is added. Limits
+#: how long a new job waits for the current batch. Doubled if no other job is waiting.
 _BATCH_SECONDS = 0.5
-_SHORT = 128  # maximum cost in the shortest length class; it is 4 times as high in each next class
+_SHORT = 128  # maximum cost in the shortest length class; multiplied by 4 for each next class
 _MAX_RETRY_SECONDS = 60
 _DECAY = 0.8  # weight of earlier batches in the measured speed
 
 
 @dataclass(eq=False)
 class Work:
-    """A computation on items. Items with the same `Work` object are batched together.
+    """A computation. Items with the same `Work` object can be in the same batch.
 
     Attributes:
         name: The label in the metrics.
-        run: Maps items to their results, in the same order.
-        budget: Maximum cost of a batch; an item that costs more is run alone.
+        run: Computes the results of a list of items.
+        budget: Maximum cost of a batch. An item with a higher cost is run alone.
         max_items: Maximum number of items in a batch.
     """
 
@@ -62,8 +62,8 @@ class Work:
         """Seconds per unit of cost, averaged over recent batches."""
         return self._seconds / self._cost
 
-    def measured(self, cost: int, seconds: float) -> None:
-        """Update the rate with the cost and duration of a batch."""
+    def update_rate(self, cost: int, seconds: float) -> None:
+        """Add the cost and duration of a batch to the average."""
         self._seconds = _DECAY * self._seconds + seconds
         self._cost = _DECAY * self._cost + cost
 
@@ -75,34 +75,34 @@ class Job:
     work: Work
     items: Sequence[Any]
     costs: Sequence[int]
-    keep: Callable[[Any], Any]
+    reduce: Callable[[Any], Any]
     future: Future[list[Any]] = field(default_factory=Future)
     arrival: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.results: list[Any] = [None] * len(self.items)
-        self.missing = len(self.items)
-        self.next = 0  # the next item to compute
+        self.unfinished = len(self.items)
+        self.next = 0  # index of the next item to compute
         self.cumulative_costs = list(accumulate(self.costs, initial=0))
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there are items left to compute."""
+        """Whether there are items that are not in a batch yet."""
         return self.next < len(self.items)
 
     @property
     def waiting_cost(self) -> int:
-        """The cost of the items left to compute."""
+        """The cost of the items that are not in a batch yet."""
         return self.cumulative_costs[-1] - self.cumulative_costs[self.next]
 
-    def due(self, max_seconds: float) -> float:
+    def deadline(self, max_seconds: float) -> float:
         """Return the deadline of the next item, at most `max_seconds` after arrival."""
         seconds = self.work.rate * self.cumulative_costs[self.next + 1]
-        return self.arrival + min(_STRETCH * seconds, max_seconds)
+        return self.arrival + min(_DEADLINE_FACTOR * seconds, max_seconds)
 
     @property
-    def length(self) -> int:
-        """The length class of the next item; a long item would delay a batch of short ones."""
+    def length_class(self) -> int:
+        """The length class of the next item. A long item would delay a batch of short ones."""
         return (((self.costs[self.next] - 1) // _SHORT).bit_length() + 1) // 2
 
 
@@ -119,7 +119,7 @@ class Batcher:
         self._max_jobs, self._timeout = queue, timeout
         self._metrics = metrics
         self._jobs: list[Job] = []
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._closed = False
         self._running_until = 0.0  # expected end of the current batch
         self._thread: threading.Thread | None = None
@@ -133,15 +133,16 @@ class Batcher:
         work: Work,
         items: Sequence[Any],
         costs: Sequence[int],
-        keep: Callable[[Any], Any] = lambda result: result,
+        reduce: Callable[[Any], Any] = lambda result: result,
     ) -> list[Any]:
-        """Compute items, batched with the items of other jobs.
+        """Compute items in batches with the items of other jobs.
 
         Args:
             work: The computation.
             items: The items to compute.
             costs: The cost of each item, in tokens.
-            keep: Reduces a result to what the request needs; runs on the compute thread.
+            reduce: Applied to each result on the compute thread, to keep only the values that the
+                request needs.
 
         Raises:
             RequestRejected: 429 if the job would wait too long, 503 if the service is shutting
@@ -149,8 +150,8 @@ class Batcher:
         """
         if not items:
             return []
-        job = Job(work, items, costs, keep)
-        self._put(job)
+        job = Job(work, items, costs, reduce)
+        self._enqueue(job)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(job.future), self._timeout)
         except TimeoutError:
@@ -162,67 +163,67 @@ class Batcher:
         finally:
             self._remove(job)
 
-    def _put(self, job: Job) -> None:
-        with self._changed:
+    def _enqueue(self, job: Job) -> None:
+        with self._condition:
             if self._closed:
                 raise shutting_down()
             waiting = sum(other.work.rate * other.waiting_cost for other in self._jobs)
             seconds = max(0.0, self._running_until - time.monotonic()) + waiting
-            own = job.work.rate * job.waiting_cost
-            too_long = seconds + own - self._timeout / 2
+            job_seconds = job.work.rate * job.waiting_cost
+            excess = seconds + job_seconds - self._timeout / 2
             # If the queue is empty, a job is always accepted, because the estimate may be wrong.
-            if len(self._jobs) >= self._max_jobs or (self._jobs and too_long > 0):
+            if len(self._jobs) >= self._max_jobs or (self._jobs and excess > 0):
                 raise RequestRejected.retry(
                     f"Too many requests: {len(self._jobs):,} are waiting, and the estimated wait "
                     f"is {seconds:.1f} seconds. The limits are {self._max_jobs:,} requests "
                     f"(--queue) and {self._timeout / 2:g} seconds (half of --timeout).",
                     429,
-                    min(max(math.ceil(too_long), 1), _MAX_RETRY_SECONDS),
+                    min(max(math.ceil(excess), 1), _MAX_RETRY_SECONDS),
                     limit={"name": "queue", "value": self._max_jobs, "found": len(self._jobs)},
                 )
             self._jobs.append(job)
-            self._changed.notify()
+            self._condition.notify()
 
     def _remove(self, job: Job) -> None:
-        with self._changed:
+        with self._condition:
             if job in self._jobs:
                 self._jobs.remove(job)
 
     # ------------------------------------------------------------------ runs on the compute thread
 
     def start(self, prepare: Callable[[], None]) -> None:
-        """Start the thread, which first calls `prepare`; `prepare` must not raise."""
+        """Start the thread, which calls `prepare` first. `prepare` must not raise exceptions."""
 
         def main() -> None:
             prepare()
-            while (batch := self._take()) is not None:
+            while (batch := self._next_batch()) is not None:
                 self._compute(batch)
 
         self._thread = threading.Thread(target=main, name="elmo-compute", daemon=True)
         self._thread.start()
 
     def close(self, timeout: float | None = None) -> None:
-        """Reject new jobs, finish the waiting ones, and stop the thread."""
-        with self._changed:
+        """Reject new jobs, finish all waiting jobs, and stop the thread."""
+        with self._condition:
             self._closed = True
-            self._changed.notify_all()
+            self._condition.notify_all()
         if self._thread is not None:
             self._thread.join(timeout)
 
-    def _take(self) -> list[tuple[Job, int]] | None:
-        """Wait for jobs; return a batch with the earliest deadlines, or None when closed."""
-        with self._changed:
+    def _next_batch(self) -> list[tuple[Job, int]] | None:
+        """Wait for the batch with the earliest deadlines. Return None after `close`."""
+        with self._condition:
             while not self._jobs:
                 if self._closed:
                     return None
-                self._changed.wait()
+                self._condition.wait()
             max_seconds = self._timeout / 2
-            first = min(self._jobs, key=lambda job: job.due(max_seconds))
-            work, length = first.work, first.length
+            first = min(self._jobs, key=lambda job: job.deadline(max_seconds))
+            work, length_class = first.work, first.length_class
             similar = [
-                (job.due(max_seconds), i, job)
+                (job.deadline(max_seconds), i, job)
                 for i, job in enumerate(self._jobs)
-                if job.work is work and job.length == length
+                if job.work is work and job.length_class == length_class
             ]
             heapify(similar)
             budget_per_job = _BATCH_SECONDS * (2 if len(self._jobs) == 1 else 1) / work.rate
@@ -238,8 +239,8 @@ class Batcher:
                 size += job.costs[job.next]
                 batch.append((job, job.next))
                 job.next += 1
-                if job.is_waiting and job.length == length:
-                    heapreplace(similar, (job.due(max_seconds), i, job))
+                if job.is_waiting and job.length_class == length_class:
+                    heapreplace(similar, (job.deadline(max_seconds), i, job))
                 else:
                     heappop(similar)
             self._jobs = [job for job in self._jobs if job.is_waiting]
@@ -251,17 +252,17 @@ class Batcher:
         work = batch[0][0].work
         try:
             self._run(work, batch)
-        except Exception:  # run each job alone, so that only the one that fails is affected
+        except Exception:  # run each job alone, so that only the job with the error fails
             for job in dict.fromkeys(job for job, _ in batch):
                 try:
                     self._run(work, [(other, i) for other, i in batch if other is job])
                 except Exception as error:
                     self._remove(job)
-                    with suppress(InvalidStateError):  # it was canceled in the meantime
+                    with suppress(InvalidStateError):  # the request was canceled
                         job.future.set_exception(error)
         seconds = time.perf_counter() - begin
         cost = sum(job.costs[i] for job, i in batch)
-        work.measured(cost, seconds)
+        work.update_rate(cost, seconds)
         self._metrics.items.labels(work.name).inc(len(batch))
         self._metrics.batch_tokens.labels(work.name).observe(cost)
         self._metrics.batch_seconds.labels(work.name).observe(seconds)
@@ -271,11 +272,11 @@ class Batcher:
         if not batch:
             return
         results = work.run([job.items[i] for job, i in batch])
-        # Call `keep` before storing results: if it fails, the jobs are run again one by one.
-        kept = [job.keep(result) for (job, _), result in zip(batch, results, strict=True)]
-        for (job, i), result in zip(batch, kept, strict=True):
+        # Reduce all results before storing any: after an error, the jobs are run again one by one.
+        reduced = [job.reduce(result) for (job, _), result in zip(batch, results, strict=True)]
+        for (job, i), result in zip(batch, reduced, strict=True):
             job.results[i] = result
-            job.missing -= 1
-            if not job.missing:
+            job.unfinished -= 1
+            if not job.unfinished:
                 with suppress(InvalidStateError):
                     job.future.set_result(job.results)

@@ -1,9 +1,9 @@
-"""Errors as HTTP responses: what is wrong, what was expected, how to fix it.
+"""HTTP error responses, which say what is wrong, what was expected and how to fix it.
 
     {"error": {"status": 413, "message": "...", "param": null,
                "limit": {"name": "max_body", "value": 2097152, "found": 10485760}}}
 
-OpenAI clients read this format and show the message.
+OpenAI clients support this format and show the message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from elmokit.progress import plural
 
 
 class RequestRejected(ElmoError):
-    """A request that is answered with an error.
+    """An error that is returned to the client.
 
     Attributes:
         status: The HTTP status.
@@ -52,7 +52,15 @@ class RequestRejected(ElmoError):
         limit: Mapping[str, Any] | None = None,
         close: bool = False,
     ) -> RequestRejected:
-        """Return the error for a request that may succeed later; `close` closes the connection."""
+        """Return an error for a request that may succeed later.
+
+        Args:
+            message: What is wrong.
+            status: The HTTP status.
+            seconds: Seconds until the client should retry.
+            limit: The limit that was exceeded, if any.
+            close: Whether to close the connection.
+        """
         message = f"{message} Retry after {plural(seconds, 'second')}."
         headers = {"Retry-After": str(seconds)} | ({"Connection": "close"} if close else {})
         return cls(message, status, limit=limit, headers=headers)
@@ -65,7 +73,7 @@ class RequestRejected(ElmoError):
 
 def internal_error() -> RequestRejected:
     """Return the error for a request that failed because of a bug in the service."""
-    return RequestRejected("Internal server error. See the log of the service.", 500)
+    return RequestRejected("Internal server error. See the log of the service for details.", 500)
 
 
 def shutting_down() -> RequestRejected:
@@ -80,7 +88,7 @@ def check_limit(name: str, limit: int, value: int, unit: str, status: int = 422)
         name: The name of the limit, as in the options of `elmo serve`.
         limit: The limit.
         value: The value in the request.
-        unit: What the limit counts.
+        unit: The plural noun for the counted items, for the message.
         status: The status of the response.
     """
     if value > limit:

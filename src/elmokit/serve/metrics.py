@@ -1,4 +1,4 @@
-"""Metrics for Prometheus. All labels are bounded: routes, statuses, kinds of work."""
+"""Metrics for Prometheus. The number of label values is bounded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192)
 
 
 class Metrics:
-    """The metrics of one service, in their own registry."""
+    """The metrics of a service, in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

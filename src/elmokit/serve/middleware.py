@@ -1,8 +1,8 @@
 """ASGI middleware that handles every request before FastAPI does.
 
-It checks the Host header and the token, reads the body with a size limit and a timeout, cancels the
-work for clients that disconnect, sends the response in chunks, disconnects clients that do not read
-it, and returns all errors as JSON.
+It checks the Host header and the token, reads the body with a size limit and a timeout, cancels
+requests of clients that disconnect, sends responses in chunks, disconnects clients that read too
+slowly, and returns all errors as JSON.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from elmokit.serve.errors import RequestRejected, check_limit, internal_error, shutting_down
 from elmokit.serve.service import Service
 
-#: Maximum number of bodies and responses of the largest size in memory at the same time.
+#: Maximum number of bodies and responses in memory at the same time, if they have maximum size.
 _MAX_BODIES = 32
 _MAX_RESPONSES = 4
-#: Bytes of a response to send at once; the next chunk waits until the buffer has space.
+#: Bytes of a response to send at once. The next chunk is sent when the buffer has space.
 _CHUNK = 256 * 1024
 #: Minimum speed of a client that reads a large response, in bytes per second.
 _MIN_SPEED = 100_000
-#: Bytes of a rejected body to read and discard, so that the client reads the error.
+#: Maximum bytes of a rejected body to read, because some clients send the entire body before they
+#: read the response.
 _MAX_DISCARDED = 64 * 2**20
 
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _PAGE_HEADERS = (
-    # The page does not load anything from other hosts and cannot be embedded in a frame.
+    # The page loads nothing from other hosts, and other pages cannot embed it in a frame.
     (
         b"content-security-policy",
         b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -64,11 +65,11 @@ class ServiceMiddleware:
         token = service.settings.token
         self._token = None if token is None else f"Bearer {token}".encode()
         self._hosts = {host.lower() for host in service.settings.allowed_hosts}
-        self._any_host = "*" in self._hosts  # not `--host '*'`, which is an address
+        self._any_host = "*" in self._hosts  # set before --host is added, which is an address
         self._hosts |= {"localhost", service.settings.host.lower(), socket.gethostname().lower()}
         limits = service.limits
-        # A byte of a body and a value of a response count the same: each takes about 16 bytes, as
-        # Python objects or as an array and JSON.
+        # Body bytes and response values are counted together. Both need about 16 bytes of memory
+        # each: a body byte as Python objects, a response value as an array element and JSON.
         self._free_memory = max(_MAX_BODIES * limits.body, _MAX_RESPONSES * limits.values)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,7 +80,7 @@ class ServiceMiddleware:
         reserved = 0
 
         def reserve_memory(size: int) -> None:
-            """Reserve memory until the response has been sent, even to a slow client."""
+            """Reserve memory until the response has been sent."""
             nonlocal reserved
             if size > self._free_memory:
                 raise RequestRejected.retry(
@@ -94,7 +95,7 @@ class ServiceMiddleware:
         except RequestRejected as error:
             await sender.send_error(error, receive)
         except ClientDisconnect:
-            sender.status = 499  # as nginx logs it
+            sender.status = 499  # as in the logs of nginx
         except Exception as error:
             _log.error("Internal server error", exc_info=error)
             await sender.send_error(internal_error(), receive)
@@ -115,7 +116,7 @@ class ServiceMiddleware:
         await _run(self._app, scope, body, receive, sender)
 
     def _check_host(self, host: str) -> None:
-        """Reject unknown host names, to prevent DNS rebinding."""
+        """Reject unknown host names to prevent DNS rebinding attacks."""
         if self._any_host:
             return
         if match := _HOST.fullmatch(host):
@@ -142,9 +143,9 @@ class ServiceMiddleware:
     async def _read_body(
         self, headers: dict[bytes, bytes], receive: Receive, reserve_memory: Callable[[int], None]
     ) -> bytes:
-        """Read a body; reject it if it is too large or arrives too slowly."""
+        """Read a body. Reject it if it is too large or arrives too slowly."""
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            # Proxies disagree on which header applies, and therefore on where the request ends.
+            # Proxies can disagree about which header applies, which allows request smuggling.
             raise RequestRejected(
                 "The request has both Content-Length and Transfer-Encoding. Send only one of them.",
                 400,
@@ -154,10 +155,10 @@ class ServiceMiddleware:
         size = length = int(headers.get(b"content-length", b"0"))
         chunks: list[bytes] = []
         received = 0
-        more = length > 0 or b"transfer-encoding" in headers
+        has_more = length > 0 or b"transfer-encoding" in headers
         try:
             async with asyncio.timeout(timeout):
-                while more and received <= _MAX_DISCARDED:
+                while has_more and received <= _MAX_DISCARDED:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise ClientDisconnect
@@ -167,7 +168,7 @@ class ServiceMiddleware:
                     if size <= limit:
                         reserve_memory(len(chunk))
                         chunks.append(chunk)
-                    more = message.get("more_body", False)
+                    has_more = message.get("more_body", False)
         except TimeoutError:
             if size <= limit:
                 raise RequestRejected(
@@ -192,7 +193,7 @@ class _Sender:
     def __init__(self, scope: Scope, send: Send, service: Service) -> None:
         self._scope, self._send, self._timeout = scope, send, service.limits.timeout
         self._headers = [_NOSNIFF, *(() if is_api(scope["path"]) else _PAGE_HEADERS)]
-        if service.shutdown:  # uvicorn may miss connections accepted when a shutdown begins
+        if service.shutdown:  # uvicorn may not close connections that it has just accepted
             self._headers.append((b"connection", b"close"))
         self._abort: Callable[[], None] = scope["state"]["abort"]
         self.status = 500
@@ -207,7 +208,7 @@ class _Sender:
             async with asyncio.timeout(self._timeout + len(body) / _MIN_SPEED):
                 await self._send_chunks(message, body)
         except TimeoutError:
-            self._abort()  # closing the connection would wait for the client to read the rest
+            self._abort()  # closing it would wait for the client to read the response
             raise ClientDisconnect from None
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             self.finished = True
@@ -216,7 +217,7 @@ class _Sender:
         view = memoryview(body)
         while len(view) > _CHUNK:
             await self._send({**message, "body": bytes(view[:_CHUNK]), "more_body": True})
-            await asyncio.sleep(0)  # to detect a closed connection
+            await asyncio.sleep(0)  # detect a closed connection
             view = view[_CHUNK:]
         await self._send({**message, "body": bytes(view)} if body else message)
 
@@ -231,7 +232,7 @@ class _Sender:
 
 
 async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender: _Sender) -> None:
-    """Run the application, and cancel it if the client disconnects."""
+    """Run the application. Cancel it if the client disconnects."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -259,11 +260,11 @@ async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender
 
 def is_api(path: str) -> bool:
     """Return whether a path belongs to the API, which requires the token."""
-    # Routes are regular expressions whose end also matches before a newline (%0A).
+    # The regular expressions of routes also match paths that end with a newline (%0A).
     return path.startswith("/v1/") or path.rstrip("\n") in ("/metrics", "/openapi.json")
 
 
 def _route_label(scope: Scope) -> str:
-    """Return the template of a route; the number of metric labels must be bounded."""
+    """Return the template of a route, because the number of label values must be bounded."""
     template: str | None = getattr(scope.get("route"), "path", None)
     return template or ("other" if is_api(scope["path"]) else "page")

@@ -1,4 +1,4 @@
-"""The schemas of request bodies, in the routes and in the OpenAPI document."""
+"""The schemas of request bodies."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE
 
-#: Limits that have no option, by name.
+#: Limits that cannot be configured, by name.
 FIXED_LIMITS = {
-    "matrix_tokens": 256,  # tokens of a similarity matrix, whose size grows quadratically
+    "matrix_tokens": 256,  # tokens in a similarity matrix, whose size is quadratic
     "uses": 512,  # uses of a word in a projection
-    "positions": 128,  # positions of substitutes; each requires a full softmax
+    "positions": 128,  # positions for substitutes; each requires a full softmax
     "k": 100,  # words or neighbors in a list
     "queries": 16,  # queries for neighbors; each is compared with every token of the index
 }
 
 T = TypeVar("T")
-# Validation stops at the first invalid element: a body of 2 MB can contain a million elements, and
-# collecting their errors would block the event loop for half a minute.
+# Validation stops at the first invalid element. A body of 2 MB can contain a million elements;
+# collecting all errors would block the event loop for half a minute.
 FailFastList = Annotated[list[T], Field(fail_fast=True)]
 
-# More fields than any request has, because each unknown field causes an error.
+# More than the number of fields of any request. Each unknown field causes an error.
 _MAX_FIELDS = 32
 
 _READ = "I read the book yesterday."
@@ -30,17 +30,17 @@ _LETTER = "Can you read the letter now?"
 
 Sentence = str | FailFastList[str]
 Sentences = Annotated[FailFastList[Sentence], Field(min_length=1, examples=[[_READ, _LETTER]])]
-# `LayerChoice` checks whether the model has the layer.
+# `LayerChoice` checks that the model has the layer.
 Layer = Annotated[str, Field(max_length=20)] | int
 Layers = Layer | Annotated[FailFastList[Layer], Field(min_length=1, max_length=64)]
-# Larger weights overflow float32 in vectors, sums or norms.
+# Larger weights can cause an overflow of float32 in vectors, sums or norms.
 Weight = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Position = Annotated[int, Field(ge=0)]
 ListLength = Annotated[int, Field(ge=1, le=FIXED_LIMITS["k"])]
 
 
-class Strict(BaseModel):
-    """A request. Unknown fields are rejected, so that misspelled names are not ignored."""
+class StrictRequest(BaseModel):
+    """A request. Unknown fields are rejected, because they may be misspelled names."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
@@ -52,7 +52,7 @@ class Strict(BaseModel):
         return values
 
 
-class ModelRequest(Strict):
+class ModelRequest(StrictRequest):
     """A request to a model."""
 
     model: str | None = None
@@ -68,14 +68,15 @@ class SentencesRequest(ModelRequest):
     """A string is tokenized as one sentence; a list of tokens is used unchanged."""
 
 
-class LayerRequest(Strict):
-    """A request for layers. Default: all layers and their average."""
+class LayerRequest(StrictRequest):
+    """A request for layers."""
 
-    layer: Layers = list(ALL_AND_AVERAGE)  # pydantic copies it
+    layer: Layers = list(ALL_AND_AVERAGE)  # pydantic copies the default value
     """A layer number, top, average (the mean of all layers), concat (all layers concatenated), mix
-    (a weighted sum, see `mix`), all (every layer separately), or a list of these."""
+    (a weighted sum, see `mix`), all (every layer separately), or a list of these. Default: all
+    layers and their average."""
     mix: FailFastList[Weight] | None = None
-    """Weights s_j of layer mix, one per layer. They are not normalized."""
+    """With layer mix: the weights s_j, one per layer. They are not normalized."""
 
 
 class EmbedRequest(SentencesRequest, LayerRequest):
@@ -83,7 +84,7 @@ class EmbedRequest(SentencesRequest, LayerRequest):
 
     layer: Layers = "all"
     gamma: Weight = 1.0
-    """Scale of layer mix."""
+    """With layer mix: the scale."""
     pooling: Literal["none", "mean"] = "none"
     """none: one vector per token. mean: one vector per sentence."""
 
@@ -92,7 +93,7 @@ class SimilarityRequest(SentencesRequest, LayerRequest):
     """Compute the cosine similarities between all tokens of several sentences."""
 
     static: bool = False
-    """Also compare static vectors, if available."""
+    """Also compare the static vectors of the words, if available."""
     gram: bool = False
     """Also return the dot products of all layers, from which the cosines of any mix can be
     computed."""
@@ -113,7 +114,7 @@ class ProjectRequest(SentencesRequest, LayerRequest):
     """Number of clusters. auto: the number with the best silhouette score, up to 6."""
 
 
-class MarkedSentence(Strict):
+class MarkedSentence(StrictRequest):
     """A word in a sentence, selected by brackets, by its position or by the word itself."""
 
     sentence: Sentence
@@ -137,13 +138,14 @@ class NeighborsRequest(LayerRequest):
     """Sentences with a word in brackets, or numbers of tokens in the index."""
     k: ListLength = 10
     words: Literal["any", "same", "other"] = "any"
-    """Which words may be neighbors."""
+    """Words that can be neighbors: any word, or only the same word or other words."""
     distinct: Literal["token", "sentence", "word"] = "sentence"
-    """What to list at most once."""
+    """Remove duplicates. token: keep all tokens. sentence: list identical sentences once. word:
+    list only the nearest token of each word."""
     other_sentences: bool = False
-    """Exclude sentences that are equal to the sentence of the query."""
+    """Exclude sentences that are identical to the query sentence."""
     min_count: Annotated[int, Field(ge=1)] = 1
-    """Minimum number of occurrences of a word in the index."""
+    """Minimum number of occurrences of a neighbor's word in the index."""
     static: bool = False
     """Also list the nearest words by static vectors, if available."""
 
@@ -161,7 +163,7 @@ class SubstitutesRequest(ModelRequest):
     k: ListLength = 10
 
 
-class TaskRequest(Strict):
+class TaskRequest(StrictRequest):
     """Apply a trained task model to examples."""
 
     examples: Annotated[

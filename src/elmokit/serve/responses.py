@@ -1,4 +1,4 @@
-"""The schemas of response bodies in the OpenAPI document. Routes build the bodies from arrays."""
+"""The schemas of response bodies, for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elmokit.embed.substitutes import Candidate
 
 
 class ErrorDetail(BaseModel):
-    """What is wrong, what was expected, and how to fix it; and the limit that was exceeded."""
+    """An error message, and the limit that was exceeded, if any."""
 
     status: int
     message: str
@@ -34,14 +34,14 @@ class TextResponse(BaseModel):
 
 
 class Tokens(BaseModel):
-    """The tokens of a sentence; offsets are null for lists of tokens."""
+    """The tokens of a sentence. Offsets are null if the request contains a list of tokens."""
 
     tokens: list[str]
     offsets: list[tuple[int, int]] | None
 
 
 class SentenceVectors(Tokens):
-    """Vectors as [layer][token][dimension]; without [layer] for a single layer."""
+    """Vectors as [layer][token][dimension], or [token][dimension] for a single layer."""
 
     vectors: list[Any]
 
@@ -56,14 +56,14 @@ class EmbedResponse(TextResponse):
 
 
 class LayerCosines(BaseModel):
-    """Cosine similarities of all pairs of tokens; null if a word has no static vector."""
+    """Cosine similarities of all pairs of tokens. Null if a word has no static vector."""
 
     name: str
     matrix: list[list[float | None]]
 
 
 class SimilarityResponse(TextResponse):
-    """Cosine similarities in each layer; rows and columns are the tokens of all sentences."""
+    """Cosine similarities in each layer. Rows and columns are the tokens of all sentences."""
 
     sentences: list[Tokens]
     starts: list[int]
@@ -72,7 +72,7 @@ class SimilarityResponse(TextResponse):
 
 
 class Point(BaseModel):
-    """A use of the word."""
+    """One use of the word."""
 
     sentence: int
     position: int
@@ -121,7 +121,7 @@ class NeighborsResponse(BaseModel):
 
 
 class SentenceScores(Tokens):
-    """The natural logarithm of the probability of each token, and perplexities."""
+    """Log probabilities (natural logarithm) of each token, and perplexities."""
 
     forward: list[float]
     backward: list[float]
@@ -181,7 +181,7 @@ class TasksResponse(BaseModel):
 
 
 class TaskResponse(BaseModel):
-    """The predictions for each example; several if a text contains several sentences."""
+    """The predictions for each example, one per sentence if a text has several sentences."""
 
     task: str
     results: list[list[dict[str, Any]]]
@@ -189,7 +189,7 @@ class TaskResponse(BaseModel):
 
 
 class ModelCard(BaseModel):
-    """A model, in the format of OpenAI with additional fields."""
+    """A model in OpenAI's format, with additional fields."""
 
     id: str
     object: Literal["model"]
@@ -210,7 +210,7 @@ class ModelCard(BaseModel):
 
 
 class ModelsResponse(BaseModel):
-    """The models, and what else is served."""
+    """The models, and all other resources of the service."""
 
     object: Literal["list"]
     data: list[ModelCard]
@@ -222,7 +222,7 @@ class ModelsResponse(BaseModel):
 
 
 class EmbeddingResponse(BaseModel):
-    """The vector of a text as numbers, or as base64-encoded little-endian float32."""
+    """The vector of a text as a list of numbers, or as base64-encoded little-endian float32."""
 
     object: Literal["embedding"]
     index: int
@@ -230,7 +230,7 @@ class EmbeddingResponse(BaseModel):
 
 
 class EmbeddingsResponse(BaseModel):
-    """The vectors of texts, in the format of OpenAI."""
+    """The vectors of texts in OpenAI's format."""
 
     object: Literal["list"]
     data: list[EmbeddingResponse]

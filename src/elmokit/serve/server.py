@@ -23,15 +23,16 @@ with optional_imports("serve", "elmo serve"):
     from elmokit.serve.app import create_app
     from elmokit.serve.service import Service
 
-#: Seconds for the headers of a request, from its first byte or from the start of a connection.
+#: Time limit in seconds for the headers of a request, from its first byte or, for the first request
+#: of a connection, from the start of the connection.
 _HEADER_SECONDS = 15.0
-#: Seconds that an idle connection is kept open; proxies keep theirs open for a minute.
+#: Seconds until an idle connection is closed. Longer than in most proxies, which wait for a minute.
 _KEEP_ALIVE = 75
-#: Connections that the event loop accepts at once, before it can close any of them.
+#: Maximum number of connections that the event loop accepts at once.
 _BACKLOG = 256
-#: File descriptors for everything except connections: models, sockets, threads.
+#: Number of file descriptors for everything except connections.
 _OTHER_FILES = 128
-#: Threads for slow work other than computing: tokenizing, writing large responses, searching.
+#: Number of threads for tokenizing, searching and serializing large responses.
 _THREADS = 2
 
 
@@ -40,7 +41,7 @@ class Server:
 
     Args:
         settings: The settings.
-        ready: Called with the server when the models are loaded.
+        on_ready: Called with the server when the models are loaded.
 
     Attributes:
         service: The service.
@@ -49,11 +50,11 @@ class Server:
     """
 
     def __init__(
-        self, settings: Settings, ready: Callable[[Server], None] = lambda _: None
+        self, settings: Settings, on_ready: Callable[[Server], None] = lambda _: None
     ) -> None:
         self.service = Service(settings)
         self.signal: int | None = None
-        self._ready = ready
+        self._on_ready = on_ready
         self._socket = _bind(settings.host, settings.port)
         host, port = self._socket.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -74,7 +75,7 @@ class Server:
                 timeout_graceful_shutdown=int(2 * settings.limits.timeout) + 5,
             )
         )
-        # uvicorn's signal handlers raise the signal again after the shutdown; see `_signals`.
+        # uvicorn's handlers raise signals again after the shutdown. `_signals` replaces them.
         self._uvicorn.capture_signals = contextlib.nullcontext  # type: ignore
 
     def run(self) -> None:
@@ -89,7 +90,7 @@ class Server:
             raise self.service.failure
 
     def stop(self) -> None:
-        """Answer all pending requests and stop; a second call stops immediately."""
+        """Respond to all pending requests and stop. A second call stops immediately."""
         self._uvicorn.force_exit = self._uvicorn.should_exit
         self._uvicorn.should_exit = True
         self.service.shutdown = True
@@ -97,40 +98,40 @@ class Server:
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(_THREADS, "elmo-thread"))
-        self.service.start(lambda: loop.call_soon_threadsafe(self._loaded))
+        self.service.start(lambda: loop.call_soon_threadsafe(self._finish_loading))
         try:
             await self._uvicorn.serve(sockets=[self._socket])
         finally:
             self._socket.close()
             await asyncio.to_thread(self.service.close)
 
-    def _loaded(self) -> None:
+    def _finish_loading(self) -> None:
         if self.service.failure is not None:
             self.stop()
         else:
-            self._ready(self)
+            self._on_ready(self)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Stop on SIGINT, SIGTERM and SIGHUP, except signals that are ignored (nohup)."""
+        """Stop on SIGINT, SIGTERM and SIGHUP, unless the signal is ignored (for example, nohup)."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
-        def handle(number: int, _: FrameType | None) -> None:
-            self.signal = number
+        def handle(signum: int, _: FrameType | None) -> None:
+            self.signal = signum
             self.stop()
 
         with contextlib.ExitStack() as restore:
             for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-                number = getattr(signal, name, None)  # Windows has no SIGHUP
-                if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                    restore.callback(signal.signal, number, signal.signal(number, handle))
+                signum = getattr(signal, name, None)  # Windows has no SIGHUP
+                if signum is not None and signal.getsignal(signum) is not signal.SIG_IGN:
+                    restore.callback(signal.signal, signum, signal.signal(signum, handle))
             yield
 
 
 class _Connection(H11Protocol):
-    """An HTTP connection with a timeout for headers; if there are too many, idle ones are closed.
+    """An HTTP connection with a timeout for headers and a maximum number of connections.
 
     uvicorn waits for headers without a timeout, and accepts connections until the process runs out
     of file descriptors.
@@ -140,7 +141,7 @@ class _Connection(H11Protocol):
     _idle_since = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Wait for a request; at the limit, close the connection that has been idle longest."""
+        """Start the timer. At the limit, close the connection that has been idle longest."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, "abort": transport.abort}
         self._idle_since = self.loop.time()
@@ -149,12 +150,12 @@ class _Connection(H11Protocol):
         if len(self.connections) >= self.limit_concurrency:
             idle = (c for c in self.connections if isinstance(c, _Connection) and c._is_idle)
             oldest = min(idle, key=lambda connection: connection._idle_since)
-            # Before the transport closes it, because the next connection counts them again.
+            # The next connection must not count it, even if it is not closed by then.
             self.connections.discard(oldest)
             oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes; if the headers are incomplete, the rest must arrive in time."""
+        """Process data. Stop the timer when the headers are complete."""
         super().data_received(data)
         if self._is_idle:
             self._start_timer()
@@ -167,7 +168,7 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; uvicorn closes idle connections."""
+        """Mark the connection as idle. uvicorn closes idle connections."""
         self._idle_since = self.loop.time()
         super().on_response_complete()
 
@@ -197,13 +198,13 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = "is in use" if error.errno == errno.EADDRINUSE else f"is not available ({error})"
         raise ConfigError(
-            f"Port {port} of {host} {reason}. Choose another port with --port; 0 selects a free "
-            "one."
+            f"Port {port} of {host} {reason}. Choose another port with --port, or 0 for a free "
+            "port."
         ) from error
 
 
 def _allowed_connections(limit: int) -> int:
-    """Raise the limit of open files for `limit` connections; return the number it allows."""
+    """Raise the limit of open files, and return the number of connections that it allows."""
     try:
         import resource  # not on Windows
     except ImportError:

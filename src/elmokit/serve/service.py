@@ -1,4 +1,4 @@
-"""The service: what it serves, its queue and its status. All routes share it."""
+"""The state of the service, which all routes share: models, queue and status."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Service:
         settings: The settings.
         limits: The limits on a request and on the queue.
         metrics: The metrics for Prometheus.
-        batcher: Computes the sentences of several requests together.
+        batcher: The job queue and the compute thread.
         shutdown: Whether the service rejects new requests.
         failure: The error that occurred while loading the models, if any.
     """
@@ -53,23 +53,23 @@ class Service:
         self.limits = settings.limits
         self.metrics = Metrics()
         self.failure: BaseException | None = None
-        self._hosted: Hosted | None = None
+        self._resources: Resources | None = None
         self.shutdown = False
         self.batcher = Batcher(self.limits.queue, self.limits.timeout, self.metrics)
         self.metrics.ready.set_function(lambda: self.status == "ok")
 
-    def start(self, loaded: Callable[[], object]) -> None:
-        """Load the models on the compute thread, then call `loaded` there."""
+    def start(self, on_loaded: Callable[[], object]) -> None:
+        """Load the models and call `on_loaded`, both on the compute thread."""
 
         def load() -> None:
             try:
-                self._hosted = Hosted(self.settings)
-                models = self._hosted.models.values()
+                self._resources = Resources(self.settings)
+                models = self._resources.models.values()
                 self.metrics.cache_hits.set_function(lambda: sum(m.cache.hits for m in models))
                 self.metrics.cache_misses.set_function(lambda: sum(m.cache.misses for m in models))
             except BaseException as error:
                 self.failure = error
-            loaded()
+            on_loaded()
 
         self.batcher.start(load)
 
@@ -80,30 +80,30 @@ class Service:
 
     @property
     def status(self) -> Literal["loading", "ok", "stopping"]:
-        """The status. Requests are only answered if it is "ok"."""
+        """The status. The service responds to requests only if it is "ok"."""
         if self.shutdown:
             return "stopping"
-        return "loading" if self._hosted is None else "ok"
+        return "loading" if self._resources is None else "ok"
 
     @property
-    def hosted(self) -> Hosted:
+    def resources(self) -> Resources:
         """The models, task models, index and static vectors.
 
         Raises:
             RequestRejected: 503 while they are being loaded.
         """
-        if self._hosted is None:
+        if self._resources is None:
             raise RequestRejected.retry("The models are being loaded; see /readyz.", 503, 2)
-        return self._hosted
+        return self._resources
 
 
-class Hosted:
-    """What is served. Loads everything that the settings specify.
+class Resources:
+    """The models, task models, index and static vectors that the settings specify.
 
     Attributes:
         models: The models by name; the first is the default.
         fingerprints: The fingerprint of each model.
-        max_characters: The maximum number of characters of a token that each model reads.
+        max_characters: The number of characters to which each model truncates tokens.
         tasks: The task models by name.
         static: Static vectors for comparison, if any.
         index: The index for nearest-neighbor search, if any.
@@ -135,7 +135,7 @@ class Hosted:
             self._open_index(settings.index)
 
     def model(self, name: str | None) -> tuple[str, ElmoModel]:
-        """Return a model and its name; None selects the default."""
+        """Return the name of a model and the model. None selects the default model."""
         name = next(iter(self.models)) if name is None else name
         return name, _find("model", name, self.models)
 
@@ -144,7 +144,10 @@ class Hosted:
         return _find("task", name, self.tasks)
 
     def check(self, name: str, state: str, *, language_model: bool = False) -> None:
-        """Reject unsupported requests; errors of the library would reveal the model's path."""
+        """Reject requests that a model does not support.
+
+        The library would raise errors, too, but they contain the path of the model.
+        """
         model = self.models[name]
         if state == "warm" and model.warm is None:
             raise RequestRejected(
@@ -161,7 +164,7 @@ class Hosted:
 
     @cache  # noqa: B019 (the service exists as long as the process)
     def work(self, kind: Literal["layers", "score", "substitutes"], name: str, state: str) -> Work:
-        """Return what a model computes. Items with the same `Work` object are batched together.
+        """Return the `Work` object for a computation with a model.
 
         layers        lists of tokens -> their layers, (L + 1, T, 2D)
         score         lists of tokens -> their `SentenceScore`
@@ -179,17 +182,17 @@ class Hosted:
 
     @cache  # noqa: B019
     def task_work(self, name: str) -> Work:
-        """Return the predictions of a task model as work: examples -> predictions."""
+        """Return the `Work` object for predictions of a task model."""
         return Work(f"task:{name}", self.tasks[name].predict, _TASK_TOKENS)
 
     def _share_model(self, saved: SavedTask[Any]) -> SavedTask[Any]:
-        """Replace the biLM of a task model with an equal model that is already loaded."""
+        """Replace the biLM of a task model if an identical model is already loaded."""
         if saved.elmo is None:
             return saved
         state = saved.config.elmo.state
-        own = fingerprint(saved.elmo, state)
+        expected = fingerprint(saved.elmo, state)
         for model in self.models.values():
-            if model.precision == saved.elmo.precision and fingerprint(model, state) == own:
+            if model.precision == saved.elmo.precision and fingerprint(model, state) == expected:
                 return replace(saved, elmo=model)
         return saved
 
@@ -211,12 +214,12 @@ class Hosted:
         )
 
 
-def _find(kind: str, name: str, known: Mapping[str, T]) -> T:
-    if name in known:
-        return known[name]
+def _find(kind: str, name: str, entries: Mapping[str, T]) -> T:
+    if name in entries:
+        return entries[name]
     raise RequestRejected(
-        f"Unknown {kind} '{name:.80}'.{suggest(name, known)} Available {kind}s: "
-        f"{', '.join(known) or 'none'}. To serve one, use: elmo serve --{kind} NAME=PATH",
+        f"Unknown {kind} '{name:.80}'.{suggest(name, entries)} Available {kind}s: "
+        f"{', '.join(entries) or 'none'}. To serve one, use: elmo serve --{kind} NAME=PATH",
         404,
         param="model" if kind == "model" else "name",
     )

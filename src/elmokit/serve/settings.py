@@ -18,16 +18,17 @@ BUNDLED = "english"
 
 
 class Limits(settings.Settings):
-    """The limits that options of `elmo serve` set.
+    """The limits that can be configured with options of `elmo serve`.
 
     Attributes:
-        body: Bytes of a request body.
-        tokens: Tokens in the sentences of a request.
-        sentences: Sentences of a request.
-        values: Values in the vectors of a response.
-        queue: Pending requests; more are rejected.
-        connections: Open connections; idle ones are closed to accept new ones.
-        timeout: Seconds to receive a request, to compute the response, and to send it.
+        body: Maximum bytes per request body.
+        tokens: Maximum tokens per request.
+        sentences: Maximum sentences per request.
+        values: Maximum values per response.
+        queue: Maximum pending requests. More are rejected.
+        connections: Maximum open connections. Idle ones are closed first.
+        timeout: Time limit in seconds for receiving a request, for computing the response, and for
+            sending it.
     """
 
     body: Count = 2 * 2**20
@@ -44,7 +45,7 @@ class Settings(settings.Settings):
 
     Attributes:
         host: The address to listen on.
-        port: The port; 0 selects a free port.
+        port: The port to listen on; 0 selects a free port.
         models: Models by name, as for `elmokit.load`; None is the bundled model. The first model
             is the default for requests.
         tasks: Directories of trained task models by name.
@@ -53,11 +54,12 @@ class Settings(settings.Settings):
         static: Static vectors for comparison.
         device: The device to compute on.
         precision: "exact" or "fast".
-        threads: Number of CPU threads; None: chosen by PyTorch.
-        token: The token that clients must send as `Authorization: Bearer`; None: no authentication.
+        threads: Number of CPU threads. Default: chosen by PyTorch.
+        token: The token that clients must send as `Authorization: Bearer`. Default: no
+            authentication.
         allowed_hosts: Accepted host names, in addition to IP addresses, "localhost" and the name of
-            this machine; "*" accepts any.
-        cors: Origins whose pages may read responses; "*" allows all.
+            this machine. "*" accepts any name.
+        cors: Allowed origins of cross-origin requests. "*" allows all origins.
         limits: Limits on a request and on the queue.
     """
 
@@ -87,8 +89,8 @@ class Settings(settings.Settings):
         return self
 
 
-def named(arguments: Sequence[str], option: str) -> dict[str, str]:
-    """Parse the `NAME=VALUE` arguments of an option; names must be unique."""
+def parse_named(arguments: Sequence[str], option: str) -> dict[str, str]:
+    """Parse the NAME=PATH arguments of an option. Names must be unique."""
     values: dict[str, str] = {}
     for argument in arguments:
         name, _, value = argument.partition("=")
@@ -99,7 +101,7 @@ def named(arguments: Sequence[str], option: str) -> dict[str, str]:
             )
         if name in values:
             raise ConfigError(
-                f"Duplicate name '{name}' in --{option}. Give each {option} a unique name."
+                f"Duplicate name '{name}' in --{option}. Use a unique name for each {option}."
             )
         values[name] = value
     return values

@@ -1,1 +1,1 @@
-"""One file per group of routes."""
+"""The routes of the service, one module per group."""

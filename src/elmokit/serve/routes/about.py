@@ -1,4 +1,4 @@
-"""`/v1/models`, `/healthz`, `/readyz` and `/metrics`: models and status of the service."""
+"""`/v1/models`, `/healthz`, `/readyz` and `/metrics`: the models and status of the service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from elmokit.serve import responses
 from elmokit.serve.requests import FIXED_LIMITS
 from elmokit.serve.routes.common import get_service, json_response
 from elmokit.serve.routes.comparison import describe_index
-from elmokit.serve.service import Hosted
+from elmokit.serve.service import Resources
 
 router = APIRouter(tags=["service"])
 
@@ -24,15 +24,15 @@ _START_TIME = int(time.time())
 
 @router.get("/v1/models", response_model=responses.ModelsResponse)
 async def models(request: Request) -> Response:
-    """List the models in the format of OpenAI, and everything else that is served."""
+    """List the models in OpenAI's format, and all other resources of the service."""
     service = get_service(request)
-    hosted = service.hosted
+    resources, index = service.resources, service.resources.index
     values = {
         "object": "list",
-        "data": [_describe(hosted, name) for name in hosted.models],
-        "index": None if hosted.index is None else describe_index(hosted.index, hosted.index_model),
-        "static": None if hosted.static is None else hosted.static.name,
-        "tasks": list(hosted.tasks),
+        "data": [_describe(resources, name) for name in resources.models],
+        "index": None if index is None else describe_index(index, resources.index_model),
+        "static": None if resources.static is None else resources.static.name,
+        "tasks": list(resources.tasks),
         "limits": {**service.limits.to_dict(), **FIXED_LIMITS},
         "version": elmokit.__version__,
     }
@@ -42,13 +42,13 @@ async def models(request: Request) -> Response:
 @router.get("/v1/models/{name}", response_model=responses.ModelCard)
 async def model_card(name: str, request: Request) -> Response:
     """Describe a model."""
-    hosted = get_service(request).hosted
-    return json_response(_describe(hosted, hosted.model(name)[0]))
+    resources = get_service(request).resources
+    return json_response(_describe(resources, resources.model(name)[0]))
 
 
 @router.get("/healthz", summary="Liveness", response_model=responses.Health)
 async def healthz() -> Response:
-    """Return 200 while the process runs."""
+    """Return 200 as long as the process is running."""
     return json_response({"status": "ok"})
 
 
@@ -74,15 +74,15 @@ async def metrics(request: Request) -> Response:
     )
 
 
-def _describe(hosted: Hosted, name: str) -> dict[str, Any]:
+def _describe(resources: Resources, name: str) -> dict[str, Any]:
     """Describe a model, without revealing its path."""
-    model = hosted.models[name]
+    model = resources.models[name]
     return {
         "id": name,
         "object": "model",
         "created": _START_TIME,
         "owned_by": "elmokit",
-        "default": name == next(iter(hosted.models)),
+        "default": name == next(iter(resources.models)),
         "n_layers": model.config.n_layers,
         "dim": model.config.output_dim,
         "parameters": sum(p.numel() for p in model.bilm.parameters()),
@@ -93,5 +93,5 @@ def _describe(hosted: Hosted, name: str) -> dict[str, Any]:
         "warm_state": model.warm is not None,
         "precision": model.precision,
         "device": model.device.type,
-        "fingerprint": hosted.fingerprints[name],
+        "fingerprint": resources.fingerprints[name],
     }

@@ -1,4 +1,4 @@
-"""Shared parts of the routes: parsing, tokenizing, and computing layers."""
+"""Shared functions of the routes: parse layers, tokenize sentences and compute layers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from elmokit.serve.requests import LayerRequest
 from elmokit.serve.service import Service
 from elmokit.text.marked import Marked
 
-#: Maximum number of characters to tokenize on the event loop; longer texts use another thread.
+#: Maximum number of characters to tokenize on the event loop. Longer texts use another thread.
 _MAX_CHARACTERS = 4096
 
 
@@ -54,7 +54,7 @@ def get_service(request: Request) -> Service:
 def parse_layer_choices(
     body: LayerRequest, elmo: ElmoModel, gamma: float = 1.0
 ) -> list[LayerChoice]:
-    """Parse the layers of a request; each choice gives one vector per token."""
+    """Parse the layers of a request. Each choice gives one vector per token."""
     param, n_layers = "layer", elmo.config.n_layers
     try:
         for layer in body.layer if isinstance(body.layer, list) else [body.layer]:
@@ -66,7 +66,7 @@ def parse_layer_choices(
 
 
 def json_response(values: Any) -> Response:
-    """Return values and arrays as JSON; float32 with the fewest digits that restore the number."""
+    """Return values and arrays as JSON, with the minimum number of digits for exact float32."""
     body = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(body, media_type="application/json")
 
@@ -79,11 +79,11 @@ class Texts:
     """The sentences of a request.
 
     Attributes:
-        model: The name of the model that reads them.
+        model: The name of the model.
         elmo: The model.
         tokens: The tokens of each sentence.
         offsets: (start, end) of each token in its string; None for lists of tokens.
-        read: The tokens as the model reads them: very long ones are truncated.
+        truncated: The tokens of each sentence, in which very long tokens are truncated.
         warnings: Warnings for the client.
     """
 
@@ -91,7 +91,7 @@ class Texts:
     elmo: ElmoModel
     tokens: list[list[str]]
     offsets: list[list[tuple[int, int]] | None]
-    read: list[list[str]]
+    truncated: list[list[str]]
     warnings: list[str]
 
     @property
@@ -116,9 +116,9 @@ async def tokenize_request(
     sentences: Sequence[str | list[str]],
     max_tokens: int = 10**9,
 ) -> Texts:
-    """Tokenize the sentences of a request to a model; reject too many sentences or tokens."""
+    """Tokenize the sentences of a request. Reject it if it has too many sentences or tokens."""
     service = get_service(request)
-    name, elmo = service.hosted.model(model)
+    name, elmo = service.resources.model(model)
     check_limit("max_sentences", service.limits.sentences, len(sentences), "sentences")
 
     def tokenize() -> list[Tokenized]:
@@ -129,19 +129,19 @@ async def tokenize_request(
     tokens = [words for words, _ in tokenized]
     max_tokens = min(service.limits.tokens, max_tokens)
     check_limit("max_tokens", max_tokens, sum(map(len, tokens)), "tokens")
-    # The rest of a very long token does not change its vector, but would fill the token cache.
-    max_characters = service.hosted.max_characters[name]
-    read = [[token[:max_characters] for token in words] for words in tokens]
-    truncated = truncated_tokens(elmo.config, tokens)
-    warnings = [truncation_warning(elmo.config, truncated)] if truncated else []
-    return Texts(name, elmo, tokens, [offsets for _, offsets in tokenized], read, warnings)
+    # Characters beyond this limit do not affect the vector, but would fill the token cache.
+    max_characters = service.resources.max_characters[name]
+    truncated = [[token[:max_characters] for token in words] for words in tokens]
+    long_tokens = truncated_tokens(elmo.config, tokens)
+    warnings = [truncation_warning(elmo.config, long_tokens)] if long_tokens else []
+    return Texts(name, elmo, tokens, [offsets for _, offsets in tokenized], truncated, warnings)
 
 
 async def compute_layers(
     request: Request,
     texts: Texts,
     state: str,
-    keep: Callable[[Any], Any] = lambda layers: layers,
+    reduce: Callable[[Any], Any] = lambda layers: layers,
     values: int | None = None,
 ) -> list[FloatArray]:
     """Compute the layers of sentences.
@@ -150,18 +150,19 @@ async def compute_layers(
         request: The request.
         texts: The sentences.
         state: The initial state of each sentence.
-        keep: Reduces the layers of a sentence, (L + 1, T, 2D), to what the response needs.
-        values: The number of values that `keep` returns for all sentences. Default: all.
+        reduce: Applied to the layers of each sentence, (L + 1, T, 2D), to keep only the values that
+            the response needs.
+        values: The total number of values that `reduce` returns. Default: all layers.
     """
     service = get_service(request)
-    service.hosted.check(texts.model, state)
+    service.resources.check(texts.model, state)
     if values is None:
         values = sum(texts.lengths) * texts.elmo.config.n_layers * texts.elmo.config.output_dim
     check_limit("max_values", service.limits.values, values, "values in the response")
     request.state.reserve_memory(values)
-    work = service.hosted.work("layers", texts.model, state)
+    work = service.resources.work("layers", texts.model, state)
     costs = [max(1, n) for n in texts.lengths]
-    return await service.batcher.submit(work, texts.read, costs, keep)
+    return await service.batcher.submit(work, texts.truncated, costs, reduce)
 
 
 # ----------------------------------------------------------------------------------------- words
@@ -172,7 +173,8 @@ class Uses(NamedTuple):
 
     Attributes:
         tokens: The sentence, without brackets.
-        offsets: Offsets of the tokens in the string; None if it has brackets or is a list.
+        offsets: (start, end) of each token in its string; None for lists of tokens and for
+            sentences with brackets.
         positions: The positions of the word.
     """
 
@@ -182,7 +184,7 @@ class Uses(NamedTuple):
 
 
 def find_uses(sentences: Sequence[str | list[str]], word: str | None) -> list[Uses]:
-    """Find the word in brackets, or the tokens that equal `word`, in each sentence."""
+    """Find the word in brackets, or all occurrences of `word`, in each sentence."""
     uses = [_find_uses(sentence, i, word) for i, sentence in enumerate(sentences)]
     if not any(use.positions for use in uses):
         raise RequestRejected(
@@ -212,7 +214,7 @@ def _find_uses(sentence: str | list[str], i: int, word: str | None) -> Uses:
 def static_neighbors(
     table: StaticVectors | None, word: str | None, k: int
 ) -> list[dict[str, Any]] | None:
-    """Return the words with the most similar static vectors; None for unknown words."""
+    """Return the words with the most similar static vectors, or None for an unknown word."""
     if table is None or word is None or word not in table:
         return None
     return [{"word": w, "score": round(cosine, 6)} for w, cosine in table.neighbors(word, k)]

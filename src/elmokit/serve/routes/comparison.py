@@ -16,7 +16,7 @@ from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.tokenized import as_tokens
 from elmokit.embed.vectors import FloatArray
-from elmokit.embed.vectors import similarity as cosines_of
+from elmokit.embed.vectors import similarity as cosine_similarity
 from elmokit.errors import ElmoError
 from elmokit.plot import plane
 from elmokit.progress import plural
@@ -53,8 +53,8 @@ _STATIC_NEIGHBORS = 8
 
 @router.post("/v1/similarity", response_model=responses.SimilarityResponse)
 async def similarity(body: SimilarityRequest, request: Request) -> Response:
-    """Return the cosines between all tokens, in each requested layer or combination."""
-    static = get_service(request).hosted.static
+    """Return the cosines between all tokens in each layer."""
+    static = get_service(request).resources.static
     max_tokens = FIXED_LIMITS["matrix_tokens"]
     texts = await tokenize_request(request, body.model, body.sentences, max_tokens)
     choices = parse_layer_choices(body, texts.elmo)
@@ -82,11 +82,11 @@ async def similarity(body: SimilarityRequest, request: Request) -> Response:
 
 
 def _cosines(vectors: FloatArray) -> FloatArray:
-    return cosines_of(vectors, vectors).clip(-1.0, 1.0).round(5)
+    return cosine_similarity(vectors, vectors).clip(-1.0, 1.0).round(5)
 
 
 def _static_cosines(table: StaticVectors, words: Sequence[str]) -> FloatArray:
-    """Return the cosines of static vectors; NaN, which is null in JSON, for unknown words."""
+    """Return the cosines of static vectors. Unknown words have NaN, which is null in JSON."""
     vectors, known = table.table(words)
     cosines = _cosines(vectors)
     cosines[~np.outer(known, known)] = np.nan
@@ -134,7 +134,7 @@ async def project(body: ProjectRequest, request: Request) -> Response:
             "points": points,
             "sentences_without_word": [i for i, use in enumerate(uses) if not use.positions],
             "layers": _planes(vectors, choices, [p["sense"] for p in points], body.clusters),
-            "static": static_neighbors(service.hosted.static, word, _STATIC_NEIGHBORS),
+            "static": static_neighbors(service.resources.static, word, _STATIC_NEIGHBORS),
         }
         return json_response(response)
 
@@ -147,15 +147,15 @@ def _planes(
     senses: Sequence[Any],
     clusters: str | int,
 ) -> list[dict[str, Any]]:
-    """Project each layer to a plane, rotated towards the plane of the last requested layer."""
-    chosen = [choice.apply(vectors) for choice in choices]
-    planes = [plane.principal_plane(points) for points in chosen]
+    """Project each layer to a plane, aligned with the plane of the last requested layer."""
+    selected = [choice.apply(vectors) for choice in choices]
+    planes = [plane.principal_plane(points) for points in selected]
     layers = [i for i, choice in enumerate(choices) if choice.number is not None]
     reference = planes[layers[-1] if layers else 0][0]
     known = [i for i, sense in enumerate(senses) if sense is not None]
     known_senses = [str(senses[i]) for i in known]
     rows = []
-    for choice, points, (coordinates, explained) in zip(choices, chosen, planes, strict=True):
+    for choice, points, (coordinates, explained) in zip(choices, selected, planes, strict=True):
         labels = plane.cluster(points, None if clusters == "auto" else int(clusters))
         purity = plane.purity(labels[known].tolist(), known_senses) if known else None
         rows.append(
@@ -176,16 +176,16 @@ def _planes(
 
 @router.post("/v1/neighbors", response_model=responses.NeighborsResponse)
 async def neighbors(body: NeighborsRequest, request: Request) -> Response:
-    """Return the tokens in the index that are nearest to words in context."""
-    hosted = get_service(request).hosted
-    index = hosted.index
+    """Return the nearest neighbors of words in context, among the tokens of the index."""
+    resources = get_service(request).resources
+    index = resources.index
     if index is None:
         raise RequestRejected(
             "The service has no index. Build one with: elmo index TEXT -o INDEX, and start the "
             "service with: elmo serve --index INDEX",
             404,
         )
-    name, elmo = hosted.model(hosted.index_model)
+    name, elmo = resources.model(resources.index_model)
     is_set = "layer" in body.model_fields_set or body.mix is not None
     choices = parse_layer_choices(body, elmo) if is_set else None
     queries = [_parse(query, i, index) for i, query in enumerate(body.queries)]
@@ -195,12 +195,12 @@ async def neighbors(body: NeighborsRequest, request: Request) -> Response:
     for i, h in zip(new, layers, strict=True):
         queries[i] = replace(queries[i], layers=h[:, queries[i].marked.position])
     filter = NeighborFilter(body.words, body.distinct, body.other_sentences)
-    static = hosted.static if body.static else None
+    static = resources.static if body.static else None
 
     def search() -> list[dict[str, Any]]:
-        near = index.search(queries, choices, k=body.k, filter=filter, min_count=body.min_count)
+        results = index.search(queries, choices, k=body.k, filter=filter, min_count=body.min_count)
         words = [static_neighbors(static, query.marked.word, body.k) for query in queries]
-        return [{**n.to_dict(), "static": s} for n, s in zip(near, words, strict=True)]
+        return [{**result.to_dict(), "static": s} for result, s in zip(results, words, strict=True)]
 
     try:
         results = await asyncio.to_thread(search)
@@ -226,7 +226,7 @@ def describe_index(index: TokenIndex, model: str) -> dict[str, Any]:
 
 
 def _parse(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Query:
-    """Parse a query; the vectors of a sentence are computed later."""
+    """Parse a query. The vectors of sentences are computed later."""
     if isinstance(query, int):
         if query >= index.tokens:
             raise RequestRejected(

@@ -1,10 +1,11 @@
-"""`/v1/embed`: the vectors of sentences; `/v1/embeddings`: the same for OpenAI clients.
+"""The vectors of sentences: `/v1/embed`, and `/v1/embeddings` for OpenAI clients.
 
-The `Accept` header selects the format of a response of `/v1/embed`:
+The `Accept` header selects the response format of `/v1/embed`:
 
 application/json                        the default
 application/x-npy                       one float32 array with the tokens of all sentences; the
-                                        header X-Elmo-Lengths has the number of tokens per sentence
+                                        header X-Elmo-Lengths contains the number of tokens of each
+                                        sentence
 application/vnd.apache.arrow.stream     one row per token (or per sentence, with pooling)
 """
 
@@ -40,7 +41,7 @@ from elmokit.text.sentences import split_sentences
 
 router = APIRouter(tags=["vectors"], route_class=OrjsonRoute)
 
-#: Maximum number of values to write as JSON on the event loop; more use another thread.
+#: Maximum number of values to write as JSON on the event loop. More use another thread.
 _MAX_VALUES = 65536
 _JSON = "application/json"
 _NPY = "application/x-npy"
@@ -55,8 +56,8 @@ _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
     responses={200: {"content": {_NPY: _BINARY, _ARROW: _BINARY}}},
 )
 async def embed(body: EmbedRequest, request: Request) -> Response:
-    """Return layers of every token, a mix of the layers, or their mean over each sentence."""
-    form = _negotiate(request.headers.get("accept"))
+    """Return the vectors of every token in the selected layers, or their mean over a sentence."""
+    media_type = _negotiate(request.headers.get("accept"))
     texts = await tokenize_request(request, body.model, body.sentences)
     choices = parse_layer_choices(body, texts.elmo, body.gamma)
     stacked = isinstance(body.layer, list) or body.layer == "all"
@@ -69,33 +70,31 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
     if pooled:
         _check_not_empty("sentences", texts.lengths)
 
-    def keep(layers: FloatArray) -> FloatArray:
-        chosen = np.stack([choice.apply(layers) for choice in choices])
-        chosen = chosen if stacked else chosen[0]
-        return chosen.mean(axis=-2, keepdims=True) if pooled else chosen
+    def reduce(layers: FloatArray) -> FloatArray:
+        selected = np.stack([choice.apply(layers) for choice in choices])
+        selected = selected if stacked else selected[0]
+        return selected.mean(axis=-2, keepdims=True) if pooled else selected
 
     rows = len(texts.tokens) if pooled else sum(texts.lengths)
     values = rows * len(choices) * dim
-    vectors = await compute_layers(request, texts, body.state, keep, values)
+    vectors = await compute_layers(request, texts, body.state, reduce, values)
     names = [int(c.name) if c.name.isdigit() else c.name for c in choices]
-    about = {
+    info = {
         "model": texts.model,
         "state": body.state,
         "layer": names if stacked else names[0],
         "pooling": body.pooling,
         "dim": dim,
     }
-    if form == _NPY:
+    if media_type == _NPY:
         return _npy(vectors)
-    if form == _ARROW:
-        return await asyncio.to_thread(_arrow, vectors, texts, about)
+    if media_type == _ARROW:
+        return await asyncio.to_thread(_arrow, vectors, texts, info)
     sentences = [
         {**sentence, "vectors": np.ascontiguousarray(h[..., 0, :] if pooled else h)}
         for sentence, h in zip(texts.sentences(), vectors, strict=True)
     ]
-    return await _write_json(
-        {**texts.response(body.state), **about, "sentences": sentences}, values
-    )
+    return await _write_json({**texts.response(body.state), **info, "sentences": sentences}, values)
 
 
 def _negotiate(accept: str | None) -> str:
@@ -117,7 +116,7 @@ def _npy(vectors: Sequence[FloatArray]) -> Response:
     return Response(file.getvalue(), media_type=_NPY, headers=headers)
 
 
-def _arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) -> Response:
+def _arrow(vectors: Sequence[FloatArray], texts: Texts, info: dict[str, Any]) -> Response:
     """Return a table with the columns sentence, token, start and end, and one column per layer.
 
     Columns are named as in the Parquet files of `elmo embed`: `vector`, or `layer_0` and so on.
@@ -131,8 +130,8 @@ def _arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) -
             406,
         ) from None
     rows: list[tuple[Any, ...]]
-    no_span: tuple[Any, Any] = (None, None)  # for lists of tokens
-    if about["pooling"] == "mean":
+    no_offsets: tuple[Any, Any] = (None, None)  # for lists of tokens
+    if info["pooling"] == "mean":
         types = {"sentence": pa.int32(), "tokens": pa.list_(pa.string())}
         rows = list(enumerate(texts.tokens))
     else:
@@ -141,18 +140,18 @@ def _arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) -
         rows = [
             (i, token, *span)
             for i, (tokens, offsets) in enumerate(zip(texts.tokens, texts.offsets, strict=True))
-            for token, span in zip(tokens, offsets or [no_span] * len(tokens), strict=True)
+            for token, span in zip(tokens, offsets or [no_offsets] * len(tokens), strict=True)
         ]
     columns = {
         name: pa.array([row[k] for row in rows], kind)
         for k, (name, kind) in enumerate(types.items())
     }
-    joined, layer = np.concatenate(vectors, axis=-2), about["layer"]
+    joined, layer = np.concatenate(vectors, axis=-2), info["layer"]
     stacked = isinstance(layer, list)
     names = [f"layer_{name}" for name in layer] if stacked else ["vector"]
     for name, h in zip(names, joined if stacked else [joined], strict=True):
         columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(h.reshape(-1)), h.shape[-1])
-    table = pa.table(columns).replace_schema_metadata({"elmo": orjson.dumps(about)})
+    table = pa.table(columns).replace_schema_metadata({"elmo": orjson.dumps(info)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -164,7 +163,7 @@ def _arrow(vectors: Sequence[FloatArray], texts: Texts, about: dict[str, Any]) -
 
 @router.post("/v1/embeddings", response_model=responses.EmbeddingsResponse)
 async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
-    """Return one vector per text: the mean over its tokens of the average of all layers.
+    """Return one vector per text: the average of all layers, averaged over all tokens.
 
     A text can have several sentences, which are embedded independently.
     """
@@ -183,11 +182,11 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     _check_not_empty("input", counts)
     average = LayerChoice.parse("average", texts.elmo.config.n_layers)
 
-    def keep(layers: FloatArray) -> FloatArray:
+    def reduce(layers: FloatArray) -> FloatArray:
         total: FloatArray = average.apply(layers).sum(axis=0)
         return total
 
-    sums = await compute_layers(request, texts, "reset", keep, len(sentences) * dim)
+    sums = await compute_layers(request, texts, "reset", reduce, len(sentences) * dim)
     means = np.zeros((len(inputs), dim), dtype=np.float32)
     np.add.at(means, text_ids, np.stack(sums))
     means /= counts[:, None]
@@ -202,20 +201,20 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
 
 
 async def _write_json(response: dict[str, Any], values: int) -> Response:
-    """Write JSON; large responses are written on another thread."""
+    """Return a JSON response. Large responses are serialized on another thread."""
     if values <= _MAX_VALUES:
         return json_response(response)
     return await asyncio.to_thread(json_response, response)
 
 
-def _encode(vector: FloatArray, form: str) -> FloatArray | str:
-    if form == "float":
+def _encode(vector: FloatArray, encoding: str) -> FloatArray | str:
+    if encoding == "float":
         return vector
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
 def _split(inputs: list[str]) -> tuple[list[str], list[int]]:
-    """Return the sentences of all texts, and the index of the text of each sentence."""
+    """Return the sentences of all texts, and for each sentence the index of its text."""
     spans = [(text[a:b], i) for i, text in enumerate(inputs) for a, b in split_sentences(text)]
     return [sentence for sentence, _ in spans], [i for _, i in spans]
 

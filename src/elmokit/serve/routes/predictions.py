@@ -27,7 +27,7 @@ from elmokit.text.marked import Marked
 
 router = APIRouter(tags=["predictions"], route_class=OrjsonRoute)
 
-# `catch_warnings` affects all threads.
+# `catch_warnings` is not thread-safe.
 _WARNINGS_LOCK = threading.Lock()
 
 
@@ -39,10 +39,10 @@ async def score(body: ScoreRequest, request: Request) -> Response:
     """Return the log probability of each token, forward and backward, and the perplexity."""
     service = get_service(request)
     texts = await tokenize_request(request, body.model, body.sentences)
-    service.hosted.check(texts.model, body.state, language_model=True)
+    service.resources.check(texts.model, body.state, language_model=True)
     costs = [n + 1 for n in texts.lengths]
-    work = service.hosted.work("score", texts.model, body.state)
-    scores: list[SentenceScore] = await service.batcher.submit(work, texts.read, costs)
+    work = service.resources.work("score", texts.model, body.state)
+    scores: list[SentenceScore] = await service.batcher.submit(work, texts.truncated, costs)
     sentences = zip(scores, texts.sentences(), strict=True)
     rows = [{**score.to_dict(), **sentence} for score, sentence in sentences]
     return json_response({**texts.response(body.state), "sentences": rows})
@@ -57,24 +57,24 @@ async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
         marked = Marked.read(sentence)
         sentence, positions = list(marked.tokens), [marked.position]
     texts = await tokenize_request(request, body.model, [sentence])
-    service.hosted.check(texts.model, body.state, language_model=True)
+    service.resources.check(texts.model, body.state, language_model=True)
     tokens = texts.tokens[0]
     positions = list(range(len(tokens))) if positions is None else positions
     check_limit("positions", FIXED_LIMITS["positions"], len(positions), "positions")
     if max(positions, default=len(tokens)) >= len(tokens):
-        got = f"Invalid position {max(positions)}" if positions else "No positions"
+        problem = f"Invalid position {max(positions)}" if positions else "No positions"
         raise RequestRejected(
-            f"{got}: the sentence has {len(tokens)} tokens, counted from 0.",
+            f"{problem}: the sentence has {len(tokens)} tokens, counted from 0.",
             param="positions" if tokens else "sentence",
         )
-    item = (texts.read[0], positions, body.k)
-    # Each position requires a full softmax, like each token of a score.
-    work = service.hosted.work("substitutes", texts.model, body.state)
-    [predicted] = await service.batcher.submit(work, [item], [len(tokens) + 4 * len(positions)])
+    item = (texts.truncated[0], positions, body.k)
+    # Each position requires a full softmax.
+    work = service.resources.work("substitutes", texts.model, body.state)
+    [results] = await service.batcher.submit(work, [item], [len(tokens) + 4 * len(positions)])
     fields = ("position", "forward", "backward", "combined")
     predictions = [
-        {"word": tokens[one.position]} | {name: getattr(one, name) for name in fields}
-        for one in predicted
+        {"word": tokens[result.position]} | {name: getattr(result, name) for name in fields}
+        for result in results
     ]
     response = texts.response(body.state) | texts.sentences()[0]
     return json_response({**response, "positions": predictions})
@@ -86,7 +86,7 @@ async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
 @router.get("/v1/tasks", response_model=responses.TasksResponse)
 async def tasks(request: Request) -> Response:
     """List the trained task models with their learned layer weights and scores."""
-    saved_tasks = get_service(request).hosted.tasks
+    saved_tasks = get_service(request).resources.tasks
     cards = [_describe(name, saved) for name, saved in saved_tasks.items()]
     return json_response({"tasks": cards})
 
@@ -95,13 +95,13 @@ async def tasks(request: Request) -> Response:
 async def predict(name: str, body: TaskRequest, request: Request) -> Response:
     """Return the predictions of a task model, such as entities, labels or answers."""
     service = get_service(request)
-    saved = service.hosted.task(name)
+    saved = service.resources.task(name)
     check_limit("max_sentences", service.limits.sentences, len(body.examples), "examples")
-    groups, notes = await asyncio.to_thread(_parse, saved.task, body.examples)
+    groups, messages = await asyncio.to_thread(_parse, saved.task, body.examples)
     examples = [example for group in groups for example in group]
     lengths = [sum(map(len, example.texts)) for example in examples]
     check_limit("max_tokens", service.limits.tokens, sum(lengths), "tokens")
-    work = service.hosted.task_work(name)
+    work = service.resources.task_work(name)
     costs = [max(1, n) for n in lengths]
     predictions = iter(await service.batcher.submit(work, examples, costs))
     results = [
@@ -111,7 +111,7 @@ async def predict(name: str, body: TaskRequest, request: Request) -> Response:
         ]
         for group in groups
     ]
-    return json_response({"task": name, "results": results, "warnings": notes})
+    return json_response({"task": name, "results": results, "warnings": messages})
 
 
 def _describe(name: str, saved: SavedTask[Any]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _describe(name: str, saved: SavedTask[Any]) -> dict[str, Any]:
         "elmo": None if elmo is None else str(elmo.metadata.get("name", "")),
         "place": None if elmo is None else saved.config.elmo.place,
         "mixes": results.get("mixes", {}),
-        "scores": {part: results[part] for part in ("dev", "test") if results.get(part)},
+        "scores": {split: results[split] for split in ("dev", "test") if results.get(split)},
         "labels": saved.label_info,
     }
 
@@ -134,17 +134,17 @@ def _describe(name: str, saved: SavedTask[Any]) -> dict[str, Any]:
 def _parse(
     task: Task[Any], inputs: Sequence[str | dict[str, Any]]
 ) -> tuple[list[list[Any]], list[str]]:
-    """Parse examples like lines of a file; return the parsed examples of each, and warnings."""
+    """Parse inputs like lines of a file. Return the examples of each input, and all warnings."""
     groups: list[list[Any]] = []
     with _WARNINGS_LOCK, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ElmoWarning)
         for i, example in enumerate(inputs):
-            form = "text" if isinstance(example, str) else "jsonl"
-            if form not in task.inputs:
+            input_format = "text" if isinstance(example, str) else "jsonl"
+            if input_format not in task.inputs:
                 expected = ", ".join(task.inputs)
-                message = f"Example {i} has the format {form}; the task accepts: {expected}."
+                message = f"Example {i} has format {input_format}; the task supports: {expected}."
                 raise RequestRejected(message, param="examples")
             text = example if isinstance(example, str) else json.dumps(example, ensure_ascii=False)
             lines = [Line(f"example {i}", n, line) for n, line in enumerate(text.split("\n"), 1)]
-            groups.append(list(task.parse(lines, form)))
+            groups.append(list(task.parse(lines, input_format)))
     return groups, [str(w.message) for w in caught if issubclass(w.category, ElmoWarning)]
