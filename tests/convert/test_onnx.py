@@ -271,7 +271,7 @@ def test_model_that_loses_too_much_accuracy_with_int8_is_rejected(
     from elmokit.embed import onnx_export
     from elmokit.errors import ConfigError
 
-    monkeypatch.setattr(onnx_export, "LEAST_COSINE", 1.1)
+    monkeypatch.setattr(onnx_export, "MIN_COSINE", 1.1)
     with pytest.raises(ConfigError, match="int8 is not accurate enough"):
         export(ModelParts(random_bilm(TINY)), tmp_path / "out", storage="int8")
     assert not (tmp_path / "out").exists()

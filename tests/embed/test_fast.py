@@ -15,7 +15,7 @@ import torch
 import elmokit
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.embed import fast
-from elmokit.embed.fast import FastChoice, fast_choice, fast_reader
+from elmokit.embed.fast import FastChoice, fast_choice, fast_engine
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, ElmoWarning
 from elmokit.model.kernels.cpu_reader import TorchReader
@@ -89,7 +89,7 @@ def test_exact_is_used_with_a_warning_if_nothing_is_faster(monkeypatch: pytest.M
     choose(monkeypatch, FastChoice("exact", {"exact": 1.0}, {"int8": "killed by signal 4"}))
     bilm = random_bilm(TINY)
     with pytest.warns(ElmoWarning, match=r"the same as exact.*killed by signal 4"):
-        reader = fast_reader(bilm)
+        reader = fast_engine(bilm)
     assert isinstance(reader, TorchReader)
     assert not reader.is_int8
 
@@ -99,7 +99,7 @@ def test_shapes_that_the_kernel_does_not_support_use_torch(
 ) -> None:
     choose(monkeypatch, FastChoice("native", {"exact": 2.0, "native": 1.0}, {}))
     bilm = random_bilm(TINY, scale=1.0)
-    reader = fast_reader(bilm)
+    reader = fast_engine(bilm)
     assert isinstance(reader, TorchReader)
     assert reader.is_int8
 

@@ -26,7 +26,7 @@ from elmokit.bulk.input import Chunk
 from elmokit.bulk.job import STAGES, ChunkJob, FinishedChunk, ModelInfo, TokenizedChunk, describe
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.loading import is_onnx, load, need_torch, thread_count, use_threads
+from elmokit.embed.loading import is_onnx, load, require_torch, thread_count, use_threads
 from elmokit.embed.onnx_model import check_device
 from elmokit.errors import ElmoError, ElmoWarning, warn
 from elmokit.parallel import available_cores, prefetch, process_pool, run_futures
@@ -69,7 +69,7 @@ class Workers:
         if is_onnx(self.model):
             check_device(self.device)
             return ["cpu"] * n
-        need_torch(self.model)
+        require_torch(self.model)
         import torch
 
         from elmokit.device import choose_device

@@ -1,1 +1,1 @@
-"""From sentences to vectors: the object users hold, its batching and cache, and vector files."""
+"""Embed sentences: models, batching, the token cache, layer selection, scores and substitutes."""

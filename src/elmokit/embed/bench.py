@@ -1,11 +1,12 @@
 """Measure the speed of embedding by batch size, precision and number of threads.
 
-Each text is embedded twice: as new text, after the token cache has seen `tokens` tokens, and again
-as known text, whose words are all in the cache.
+Before the measurements, `tokens` tokens are embedded to fill the token cache. Then each part of the
+text is embedded twice: first as new text, and again as known text, whose words are all in the
+cache.
 
-All combinations of precision and threads take turns on the same sentences, and medians are
-reported, so that other load on the machine affects all of them alike. Sentence boundaries are not
-counted as tokens.
+In each round, all combinations of precision and threads embed the same sentences, and the median of
+all rounds is reported. Other load on the machine therefore affects all combinations equally.
+Sentence boundaries are not counted as tokens.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ class BenchSettings(Settings):
 
     Attributes:
         model: A model, as for `elmokit.load`. Default: the bundled model.
-        weights: The HDF5 file, if `model` is an options.json.
-        preset: Instead of a model, a preset with random weights.
-        batches: Sentences per call.
-        precisions: The precisions. Default: all that the model supports on this machine.
+        weights: The HDF5 weights file, if `model` is an options.json file.
+        preset: A preset to use with random weights, instead of a model.
+        batches: Numbers of sentences per call.
+        precisions: The precisions. Default: all precisions that the model supports on this machine.
         threads: Numbers of CPU threads. Default: torch's default.
-        device: As for `elmokit.load`.
-        tokens: Tokens to fill the token cache with, and tokens to measure per batch size.
+        device: The device, as for `elmokit.load`.
+        tokens: Number of tokens to fill the token cache, and to measure per batch size.
         rounds: Number of measurements per configuration.
         text: A text file. Default: the example text.
     """
@@ -87,7 +88,7 @@ class BenchSettings(Settings):
 
 @dataclass(frozen=True)
 class BenchText:
-    """Tokenized sentences in their original order, none of them empty."""
+    """Nonempty tokenized sentences, in the order of the text."""
 
     name: str
     sentences: list[list[str]]
@@ -107,12 +108,12 @@ class BenchText:
 
 
 def read_text(path: str | Path | None, tokens: int) -> BenchText:
-    """Read about `tokens` tokens, or fewer if the file has no more.
+    """Read complete sentences with about `tokens` tokens, or fewer if the file is shorter.
 
     Args:
-        path: A text file with one paragraph per line. None: examples/corpus.txt, or random words
-            if it is not installed.
-        tokens: Number of tokens.
+        path: A text file with one paragraph per line. If it is None, examples/corpus.txt is used,
+            or random words if this file is not installed.
+        tokens: Approximate number of tokens.
     """
     sentences: list[list[str]] = []
     for sentence in _sentences(path):
@@ -138,10 +139,10 @@ def _sentences(path: str | Path | None) -> Iterator[list[str]]:
 
 
 class Supply:
-    """Divides a text into consecutive parts and starts over at its end.
+    """Returns consecutive parts of a text, and starts again from the beginning at its end.
 
     Attributes:
-        rewound: How many times the text was started over.
+        rewound: How many times the text was started again.
     """
 
     def __init__(self, sentences: Sequence[list[str]]) -> None:
@@ -150,7 +151,7 @@ class Supply:
         self.rewound = 0
 
     def take(self, tokens: int, *, batch: int = 1) -> list[list[str]]:
-        """Return the next complete batches that have at least `tokens` tokens."""
+        """Return the next sentences: complete batches with at least `tokens` tokens in total."""
         part: list[list[str]] = []
         while tokens > 0 or len(part) % batch:
             if self._next == len(self._sentences):
@@ -165,7 +166,7 @@ class Supply:
 
 
 class Setup(NamedTuple):
-    """A combination of settings; each has a model with its own token cache."""
+    """A combination of precision and threads, with its own model and token cache."""
 
     precision: str
     threads: int
@@ -175,22 +176,22 @@ Models = dict[Setup, ElmoModel]
 
 
 def measure(settings: BenchSettings, log: LogFn = no_log) -> Row:
-    """Measure embedding.
+    """Measure the speed of embedding.
 
     Args:
         settings: What to measure.
         log: Callback for messages.
 
     Returns:
-        A report as JSON values. `loads` has one row per precision and number of threads, `cells`
-        one row per precision, number of threads and batch size.
+        A report as JSON values. `loads` contains a row for each precision and number of threads,
+        and `cells` contains a row for each precision, number of threads and batch size.
     """
     for name in settings.precisions:
         check_choice("precision", name, PRECISIONS)
     text = read_text(settings.text, _tokens_needed(settings))
     report: Row = {
-        "what": f"tokens/s of embedding new text after {settings.tokens:,} tokens, and of known "
-        f"text; medians of {settings.rounds} rounds in turn",
+        "what": f"tokens/s for new text (after {settings.tokens:,} tokens) and for known text; "
+        f"medians of {settings.rounds} rounds",
         "model": {"name": settings.preset or settings.model or "the bundled model"},
         "machine": machine(),
         "text": text.describe(),
@@ -211,7 +212,7 @@ def _load(settings: BenchSettings, text: BenchText, report: Row) -> Models:
     """Load a model for each combination of precision and threads, and measure its latency."""
     models: Models = {}
     report["loads"] = []
-    sentence = [token for one in text.sentences for token in one][:_LATENCY_TOKENS]
+    sentence = [token for s in text.sentences for token in s][:_LATENCY_TOKENS]
     threads = settings.threads or (torch.get_num_threads(),)
     for setup in (Setup(p, n) for p in settings.precisions or PRECISIONS for n in threads):
         torch.set_num_threads(setup.threads)
@@ -250,7 +251,7 @@ def _load_model(settings: BenchSettings, precision: str) -> ElmoModel:
 
 
 def _time(setup: Setup, model: ElmoModel, sentences: list[list[str]], batch: int) -> Row:
-    """Embed sentences, `batch` per call."""
+    """Measure the time to embed sentences, `batch` sentences per call."""
     torch.set_num_threads(setup.threads)
     hits, misses = model.cache.hits, model.cache.misses
     begin = time.perf_counter()
@@ -267,11 +268,11 @@ def _time(setup: Setup, model: ElmoModel, sentences: list[list[str]], batch: int
 def _time_batches(
     models: Models, settings: BenchSettings, text: BenchText, notes: list[str]
 ) -> list[Row]:
-    """Time every batch size with every setup, round by round, on new text and on known text."""
+    """Measure all batch sizes with all setups on new text and on known text, in rounds."""
     supply = Supply(text.sentences)
-    filling = supply.take(settings.tokens)
+    warm_up = supply.take(settings.tokens)
     for setup, model in models.items():
-        _time(setup, model, filling, max(settings.batches))
+        _time(setup, model, warm_up, max(settings.batches))
     new: dict[tuple[Setup, int], list[Row]] = defaultdict(list)
     known: dict[tuple[Setup, int], list[Row]] = defaultdict(list)
     for number in range(settings.rounds):
@@ -282,7 +283,7 @@ def _time_batches(
                 for timed in (new, known):
                     timed[setup, batch].append(_time(setup, models[setup], sentences, batch))
     if supply.rewound:
-        notes.append("The text was too short and was repeated: all of its words were cached.")
+        notes.append("The text was too short and was repeated, so all of its words were cached.")
     return [
         setup._asdict()
         | {"batch": batch, **_rates(new[setup, batch])}
@@ -306,13 +307,13 @@ def _rates(timed: Sequence[Row]) -> Row:
 
 
 def _tokens_needed(settings: BenchSettings) -> int:
-    sentence = 60  # tokens, an upper limit for most sentences: calls consist of complete batches
-    calls = sum(settings.tokens // settings.rounds + sentence * b for b in settings.batches)
+    longest = 60  # tokens, an upper limit for most sentences; calls consist of complete batches
+    calls = sum(settings.tokens // settings.rounds + longest * b for b in settings.batches)
     return settings.tokens + 2 * settings.rounds * calls
 
 
 def _peak_gib() -> float:
-    """Return the peak memory of this process."""
+    """Return the peak memory usage of this process in GiB."""
     import resource  # not on Windows
 
     unit = 1 if sys.platform == "darwin" else 1024
@@ -320,7 +321,7 @@ def _peak_gib() -> float:
 
 
 def machine() -> Row:
-    """Return the properties of this machine that affect speed, without its name."""
+    """Return the properties of this machine that affect the speed."""
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "cores": available_cores(),

@@ -14,21 +14,19 @@ from elmokit.embed.tokenized import Tokenized
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.model import packing
 
-#: A state as numpy arrays, as stored on disk and sent between processes: cell and hidden.
+#: An LSTM state as the NumPy arrays `cell` and `hidden`, for files and other processes.
 StateArrays = Mapping[str, FloatArray]
-#: An LSTM state with one row per text: a named tuple of `cell` and `hidden`, in torch or numpy.
+#: An LSTM state: a named tuple of `cell` and `hidden` with one row per text, of any backend.
 State = TypeVar("State", bound=tuple[Any, ...])
-Rest = TypeVar("Rest")
+Extra = TypeVar("Extra")
 
 
 class TokenIds(NamedTuple):
     """S tokenized sentences with N tokens, as ids of their distinct words.
 
-    Each distinct word is encoded only once.
-
     Attributes:
         words: The distinct words, in the order of their first occurrence.
-        ids: The index of the word of each token, shape (N,).
+        ids: The index of each token in `words`, shape (N,).
         lengths: The number of tokens of each sentence, shape (S,).
     """
 
@@ -58,7 +56,7 @@ class TokenIds(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The tokens of a batch that have vectors, sentence by sentence.
+    """The tokens of a batch without sentence boundaries, in the order of the sentences.
 
     Attributes:
         sentences: The index of each sentence of the batch in the block.
@@ -74,7 +72,7 @@ class Batch(NamedTuple):
 
 
 class Pending:
-    """The vectors of a block of sentences, (K, N, W), some of which may not be computed yet.
+    """The vectors of a block of sentences, (K, N, W), which may still be computed.
 
     `PendingVectors` in model.py is the implementation for torch.
     """
@@ -88,10 +86,10 @@ class Pending:
             self._array[:, batch.targets] = layers[:, batch.sources]
 
     def finish(self) -> None:
-        """Start the copy to the host, after the last batch."""
+        """Start copying the vectors to the host, after the last batch."""
 
     def array(self) -> FloatArray:
-        """Wait for the vectors, and return them."""
+        """Wait for the vectors and return them."""
         return self._array
 
     @property
@@ -103,68 +101,68 @@ class Pending:
 def batches_by_length(
     lengths: Sequence[int] | NDArray[np.int64], budget: int, max_sentences: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the indices of the sentences of each batch, longest first.
+    """Divide sentences into batches of similar length, and yield the indices of each batch.
 
     Args:
         lengths: The number of tokens of each sentence.
-        budget: Maximum tokens per batch; a longer sentence is a batch of its own.
-        max_sentences: Maximum sentences per batch.
+        budget: Maximum number of tokens per batch. A longer sentence is a separate batch.
+        max_sentences: Maximum number of sentences per batch.
     """
     n_tokens = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-n_tokens, kind="stable")
     ends = np.cumsum(n_tokens[order])
     begin = 0
     while begin < len(order):
-        done = ends[begin - 1] if begin else 0
-        fitting = int(np.searchsorted(ends, done + budget, side="right"))
-        end = min(max(fitting, begin + 1), begin + max_sentences)
+        start = ends[begin - 1] if begin else 0
+        end = int(np.searchsorted(ends, start + budget, side="right"))
+        end = min(max(end, begin + 1), begin + max_sentences)
         yield order[begin:end]
         begin = end
 
 
 def windows(
-    sentences: Iterable[tuple[list[str], Rest]], budget: int
-) -> Iterator[list[tuple[list[str], Rest]]]:
-    """Divide a stream of sentences into windows of about `budget` tokens, in order.
+    sentences: Iterable[tuple[list[str], Extra]], budget: int
+) -> Iterator[list[tuple[list[str], Extra]]]:
+    """Divide a stream of sentences into consecutive windows of about `budget` tokens.
 
     Args:
-        sentences: The tokens of each sentence, and any other value.
-        budget: Approximate tokens per window.
+        sentences: The tokens of each sentence, with any other value.
+        budget: Approximate number of tokens per window.
     """
     return packing.windows(sentences, lambda sentence: len(sentence[0]) + 2, budget)
 
 
-def read_in_order(
-    read_batch: Callable[[NDArray[np.int64], Any], Any],
+def compute_in_order(
+    compute_batch: Callable[[NDArray[np.int64], Any], Any],
     lengths: NDArray[np.int64],
     rows: int,
     carried: State,
 ) -> State:
-    """Read `rows` sentences at a time; return the state from which the next ones continue."""
-    carried = state_rows(carried, list(range(rows)))  # a copy, which is updated below
+    """Compute `rows` sentences at a time with `state="carry"`, and return the final state."""
+    carried = state_rows(carried, list(range(rows)))  # a copy to update
     for first in range(0, len(lengths), rows):
         sentences = np.arange(first, min(first + rows, len(lengths)))
         if lengths[sentences].any():
-            final = read_batch(sentences, state_rows(carried, slice(len(sentences))))
-            # A smaller last group leaves the other rows unchanged.
-            for part, new in zip(carried, final, strict=True):
-                part[:, :, : len(sentences)] = new
+            final = compute_batch(sentences, state_rows(carried, slice(len(sentences))))
+            # If there are fewer sentences than rows, the other rows do not change.
+            for values, new_values in zip(carried, final, strict=True):
+                values[:, :, : len(sentences)] = new_values
     return state_rows(carried, [(row + len(lengths)) % rows for row in range(rows)])
 
 
 def state_rows(state: State, rows: slice | list[int]) -> State:
-    """Return some rows of a state; a list of rows makes a copy."""
-    return type(state)(*(part[:, :, rows] for part in state))
+    """Select rows of a state. A list of rows makes a copy."""
+    return type(state)(*(values[:, :, rows] for values in state))
 
 
 def sentence_arrays(
     layers: FloatArray, sources: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> list[FloatArray]:
-    """Copy the layers of sentences into one array; return the contiguous part of each sentence.
+    """Copy the layers of sentences to an array with a contiguous part for each sentence.
 
     Args:
-        layers: Shape (L + 1, n, 2D).
-        sources: The position of each token in `layers`, sentence by sentence.
+        layers: The layers of all tokens, shape (L + 1, n, 2D).
+        sources: The position of each token in `layers`, in the order of the sentences.
         lengths: The number of tokens in each sentence.
     """
     n_layers, n, dim = layers.shape
@@ -182,7 +180,7 @@ def sentence_arrays(
     ]
 
 
-# Number of sentences whose vectors share an array: a reference to one keeps all of them in memory.
+# Number of sentences whose vectors share an array. A reference to one keeps all of them in memory.
 _COPIED_TOGETHER = 128
 _COPY_THREADS = 8
 
@@ -190,7 +188,7 @@ _COPY_THREADS = 8
 def copy_block(
     sentences: Sequence[Tokenized], tokens: TokenIds, pending: Pending
 ) -> list[SentenceVectors]:
-    """Wait for the vectors of a block, and copy them out of pinned memory."""
+    """Wait for the vectors of a block, and copy them from pinned memory."""
     layers, starts = pending.array(), tokens.starts
 
     def copy(first: int) -> list[FloatArray]:
@@ -199,8 +197,8 @@ def copy_block(
         return sentence_arrays(layers, sources, lengths)
 
     chunk_starts = range(0, len(sentences), _COPIED_TOGETHER)
-    with ThreadPoolExecutor(_COPY_THREADS) as pool:  # numpy releases the GIL
-        # Copying a single part is faster than starting a thread.
+    with ThreadPoolExecutor(_COPY_THREADS) as pool:  # NumPy releases the GIL
+        # Copying a single part takes less time than starting a thread.
         parts = pool.map(copy, chunk_starts) if len(chunk_starts) > 1 else map(copy, chunk_starts)
         arrays = chain.from_iterable(parts)
         return [

@@ -1,14 +1,15 @@
-"""`Embedder`: the base class of all embedding models, independent of the backend.
+"""`Embedder`, the base class of all embedding models, which is independent of the backend.
 
-`ElmoModel` computes with torch, `OnnxModel` with onnxruntime; this module needs neither.
+`ElmoModel` uses torch, and `OnnxModel` uses onnxruntime. This module needs neither of them.
 
 By default, the vectors of a sentence depend only on the sentence and the model. `state` selects the
 initial state of the LSTMs:
 
     "reset"   every sentence starts from zero (the default)
-    "warm"    every sentence starts from a state stored with the model, as in the middle of a text
-    "carry"   the sentences of a call are one text: each starts from the final state of the
-              previous one, as in bilm-tf and AllenNLP
+    "warm"    every sentence starts from a state that is stored with the model, as if it were in the
+              middle of a text
+    "carry"   the sentences of a call are one text, and every sentence starts from the final state
+              of the previous one, as in bilm-tf and AllenNLP
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from elmokit.embed.blocks import (
     StateArrays,
     TokenIds,
     batches_by_length,
+    compute_in_order,
     copy_block,
-    read_in_order,
     sentence_arrays,
     state_rows,
     windows,
@@ -48,7 +49,7 @@ from elmokit.embed.tokenized import (
     Tokenized,
     check_sentences,
     check_texts,
-    sentences_of,
+    split_text,
     tokenize_all,
     truncated_tokens,
     truncation_warning,
@@ -90,15 +91,15 @@ class Embedder(ABC):
         warm: The state that `state="warm"` starts from, if the model has one.
         metadata: Other entries of config.json, such as the name and training details.
         source: Where the model was loaded from.
-        batch_tokens: Maximum tokens per batch; reduce it if you run out of memory.
-        batch_sentences: Maximum sentences per batch.
+        batch_tokens: Maximum number of tokens per batch. Reduce it if you run out of memory.
+        batch_sentences: Maximum number of sentences per batch.
         precision: "exact" or "fast".
         cache: The token cache.
-        window_tokens: Tokens that are sorted by length and divided into batches together.
-        engine_name: The engine and kind of device: results are bit-identical only if these are
-            equal.
-        lock: Held while vectors are computed, because threads that share a model share its token
-            cache and buffers.
+        window_tokens: Number of tokens whose sentences are sorted by length before batching.
+        engine_name: The name of the engine and its type of device. Results are bit-identical only
+            for the same engine and type of device.
+        lock: A lock that is held while vectors are computed, because all threads that use a model
+            share its token cache and buffers.
     """
 
     lexicon: Lexicon | None
@@ -133,14 +134,14 @@ class Embedder(ABC):
 
     @abstractmethod
     def state_arrays(self, state: Any) -> StateArrays:
-        """Return a state as numpy arrays."""
+        """Return a state as NumPy arrays."""
 
     @abstractmethod
     def state_from(self, arrays: StateArrays) -> Any:
         """Convert the output of `state_arrays` back to a state."""
 
     def _computing(self) -> AbstractContextManager[Any]:
-        """Return a context manager to enter while vectors are computed."""
+        """Return a context manager that is entered while vectors are computed."""
         return self.lock
 
     def _allocate(self, shape: tuple[int, int, int], dtype: str) -> Pending:
@@ -151,13 +152,13 @@ class Embedder(ABC):
     def _run(
         self, table: Any, ids: NDArray[np.int64], packing: Packing, initial: Any
     ) -> tuple[Any, Any]:
-        """Compute the layers of one batch; on a GPU, without waiting for the result.
+        """Compute the layers of one batch. On a GPU, do not wait for the result.
 
         Args:
             table: x_k of distinct words, (V, D), from `cache`.
-            ids: The rows of the table to read, in packed order.
-            packing: The packing.
-            initial: The initial state; None is the zero state.
+            ids: The row of each token in the table, in packed order.
+            packing: The packing of the batch.
+            initial: The initial state. None is the zero state.
 
         Returns:
             h_{k,j} in packed order, shape (L + 1, n, 2D), and the state after the last tokens.
@@ -193,16 +194,16 @@ class Embedder(ABC):
         """Compute the vectors of sentences.
 
         Args:
-            sentences: A list of sentences. A string is one sentence and is tokenized; it is not
-                split into sentences (use `elmokit.split_sentences`). A list of tokens is used
-                as is. Note that `["The", "cat"]` is two sentences of one word each; one sentence of
-                two tokens is `[["The", "cat"]]`. A single string returns a single result.
+            sentences: A list of sentences, or a single string. A string is tokenized, but not split
+                into sentences (use `elmokit.split_sentences`). A list of tokens is used as it is.
+                Note that `["The", "cat"]` is two sentences of one word each, while
+                `[["The", "cat"]]` is one sentence of two tokens.
             state: The initial state of each sentence: "reset", "warm" or "carry".
-            rows: With `state="carry"`, the number of texts that are read in parallel: sentence i
-                continues from sentence i - rows, like row i % rows of bilm-tf's batches.
+            rows: With `state="carry"`, the number of texts to process in parallel. Sentence i
+                continues from sentence i - rows, as in row i % rows of bilm-tf's batches.
 
         Returns:
-            One `SentenceVectors` per sentence, in input order.
+            One `SentenceVectors` per sentence, in input order, or a single one for a string.
         """
         if isinstance(sentences, str):
             return self.embed([sentences], state, rows=rows)[0]
@@ -215,7 +216,7 @@ class Embedder(ABC):
         *,
         rows: int = 1,
     ) -> Iterator[SentenceVectors]:
-        """Embed any number of sentences lazily, a few thousand tokens at a time; see `embed`."""
+        """Embed any number of sentences, a few thousand tokens at a time; see `embed`."""
         yield from self._embed_checked(sentences, state, rows, self.window_tokens)
 
     def _embed_checked(
@@ -225,7 +226,7 @@ class Embedder(ABC):
         rows: int,
         block_tokens: int,
     ) -> Iterator[SentenceVectors]:
-        """Check, tokenize and embed sentences; at the end, warn about truncated tokens."""
+        """Check, tokenize and embed sentences, and warn about truncated tokens at the end."""
         check_sentences(sentences)
         truncated: list[str] = []
 
@@ -253,21 +254,22 @@ class Embedder(ABC):
         """Compute one vector per text, as `SentenceTransformer.encode` does.
 
         Args:
-            texts: One string, or a list. A string is split into sentences and tokens; a list of
-                tokens is treated as one sentence. Every sentence starts from the zero state.
-            layer: The vector of a token, by default the average of all layers; see
-                `elmokit.embed.layer_choice`. "all" is not supported.
+            texts: A string, or a list of texts. A string is split into sentences and tokenized. A
+                list of tokens is a single sentence. Every sentence starts from the zero state.
+            layer: The layer choice, except "all"; see `elmokit.embed.layer_choice`. Default: the
+                average of all layers.
             pooling: "mean" or "max" over all tokens of a text, or its "first" token.
             mix: With layer "mix", the weights s, one per layer.
             gamma: With layer "mix", the scale.
-            batch_size: Ignored; accepted for compatibility. Batches are limited by the model's
-                `batch_tokens` and `batch_sentences`.
+            batch_size: Ignored, for compatibility with sentence-transformers. To limit batches, use
+                the attributes `batch_tokens` and `batch_sentences`.
             show_progress_bar: Show a progress bar on standard error.
-            normalize_embeddings: Scale every vector to length 1.
-            convert_to_tensor: Return a torch tensor instead of a numpy array.
+            normalize_embeddings: Scale all vectors to length 1.
+            convert_to_tensor: Return a tensor instead of a NumPy array.
 
         Returns:
-            Shape (N, D), or (D,) for one string; zeros for a text without tokens.
+            The vectors, shape (N, D), or (D,) for a single string. Texts without tokens have zero
+            vectors.
         """
         from tqdm import tqdm
 
@@ -276,7 +278,7 @@ class Embedder(ABC):
         check_texts(texts)
         check_choice("pooling", pooling, POOLINGS)
         choice = LayerChoice.parse(layer, self.config.n_layers, mix, gamma, allow_all=False)
-        split = [sentences_of(text, i) for i, text in enumerate(texts)]
+        split = [split_text(text, i) for i, text in enumerate(texts)]
         encoded: Any = np.zeros((len(split), choice.dim(self.config.output_dim)), np.float32)
         vectors = self.stream(chain.from_iterable(split))
         progress = tqdm(split, desc="encode", unit="text", disable=not show_progress_bar)
@@ -285,7 +287,7 @@ class Embedder(ABC):
             tokens = [choice.apply(h) for h in layers if h.shape[1]]
             if tokens:
                 encoded[i] = POOLINGS[pooling](np.concatenate(tokens))
-        next(vectors, None)  # exhaust the stream: it warns about truncated tokens at the end
+        next(vectors, None)  # at its end, the stream warns about truncated tokens
         if normalize_embeddings:
             encoded = unit(encoded)
         if convert_to_tensor:
@@ -295,10 +297,10 @@ class Embedder(ABC):
         return encoded[0] if is_single else encoded
 
     def similarity(self, a: Any, b: Any) -> FloatArray:
-        """Return the cosine similarity of every vector in `a` to every vector in `b`, (N, M).
+        """Return the cosine similarity of each vector of `a` to each vector of `b`, (N, M).
 
         Args:
-            a: Vectors from `encode`, (N, D) or (D,); or texts, which are encoded first.
+            a: Vectors from `encode`, (N, D) or (D,), or texts, which are encoded first.
             b: Same as `a`.
         """
         return similarity(self._encoded(a), self._encoded(b))
@@ -315,7 +317,7 @@ class Embedder(ABC):
         """Compute the layers of tokenized sentences, without checks or warnings.
 
         Returns:
-            One array (L + 1, T, 2D) per sentence.
+            One array of shape (L + 1, T, 2D) per sentence.
         """
         blocks = windows(((list(tokens), None) for tokens in sentences), self._block_tokens)
         return [vectors.layers for vectors in self._embed_blocks(blocks, state, 1)]
@@ -345,7 +347,7 @@ class Embedder(ABC):
     def _embed_and_copy(
         self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int
     ) -> Iterator[SentenceVectors]:
-        """Copy the vectors of a block in a separate thread while the next blocks are computed."""
+        """Copy the vectors of each block in a separate thread while the next one is computed."""
         copying: deque[Future[list[SentenceVectors]]] = deque()
         carried = None
         with ThreadPoolExecutor(1) as copier:
@@ -369,22 +371,21 @@ class Embedder(ABC):
         dtype: str = "float32",
         cached: bool = True,
     ) -> tuple[Pending, Any]:
-        """Start computing the vectors of sentences into one array.
+        """Start computing the vectors of a block of sentences.
 
         Args:
-            tokens: The sentences.
+            tokens: The tokens of all sentences.
             state: The initial state of each sentence.
             rows: See `embed`.
-            carried: With `state="carry"`, the state returned by the previous call.
-            choose: Selects from the layers: (L + 1, n, 2D) -> (K, n, W), in torch or numpy.
-                Default: all layers.
+            carried: With `state="carry"`, the state that the previous call returned.
+            choose: Selects from the layers of a batch: (L + 1, n, 2D) -> (K, n, W). Default: all
+                layers.
             dtype: "float32" or "float16".
-            cached: Use the token cache. Without it, results are bit-identical regardless of what
-                was computed before.
+            cached: Whether to use the token cache. Without the cache, results do not depend on
+                earlier calls, not even in the last bit.
 
         Returns:
-            The vectors of all tokens in order, (K, N, W), and with `state="carry"` the state at
-            the end.
+            The vectors of all tokens in order, (K, N, W), and with `state="carry"` the final state.
         """
         with self._computing():
             k, _, width = choose(self._empty).shape
@@ -407,15 +408,15 @@ class Embedder(ABC):
         *,
         cached: bool = True,
     ) -> Any:
-        """Read sentences in batches; return the state that the next sentence continues from.
+        """Compute the layers of sentences in batches, and with `state="carry"` return the state.
 
-        `put` is called with the layers of each batch, (L + 1, n, 2D), in packed order. The other
-        arguments are those of `compute_block`.
+        Calls `put` with the layers of each batch, (L + 1, n, 2D), in packed order. See
+        `compute_block` for the other arguments.
         """
         if not isinstance(rows, int) or rows < 1 or (rows > 1 and state != "carry"):
             raise ConfigError(
-                f"rows should be an integer of at least 1, and more than 1 only with "
-                f"state='carry'; got rows={rows!r} with state={state!r}."
+                f"Invalid rows {rows!r} with state={state!r}: expected 1, or with state='carry' an "
+                "integer of at least 1."
             )
         words = list(tokens.words)
         words += [word for word in (BEGIN_SENTENCE, END_SENTENCE) if word not in words]
@@ -424,7 +425,7 @@ class Embedder(ABC):
         initial = None if state == "carry" else self.initial_state(state)
         table = self.cache.vectors(words) if cached else self.cache.encode(words)
 
-        def read_batch(sentences: NDArray[np.int64], initial: Any) -> Any:
+        def compute_batch(sentences: NDArray[np.int64], initial: Any) -> Any:
             lengths = tokens.lengths[sentences]
             packing = Packing.of(lengths + 2 * (lengths > 0))
             row = np.arange(len(sentences)).repeat(lengths)
@@ -439,12 +440,12 @@ class Embedder(ABC):
 
         if state == "carry":
             carried = self._zeros(rows) if carried is None else carried
-            return read_in_order(read_batch, tokens.lengths, rows, carried)
-        present = tokens.lengths.nonzero()[0]
-        lengths = tokens.lengths[present]
+            return compute_in_order(compute_batch, tokens.lengths, rows, carried)
+        nonempty = tokens.lengths.nonzero()[0]
+        lengths = tokens.lengths[nonempty]
         for batch in batches_by_length(lengths, self.batch_tokens, self.batch_sentences):
-            repeated = None if initial is None else state_rows(initial, [0] * len(batch))
-            read_batch(present[batch], repeated)
+            initial_rows = None if initial is None else state_rows(initial, [0] * len(batch))
+            compute_batch(nonempty[batch], initial_rows)
         return None
 
     def _warn_truncated(self, tokens: list[str], stacklevel: int = 4) -> None:
@@ -453,7 +454,7 @@ class Embedder(ABC):
             warnings.warn(message, ElmoWarning, stacklevel=stacklevel)
 
     def initial_state(self, state: str) -> Any:
-        """Return the initial state of independent sentences as one row; None is the zero state."""
+        """Return the initial state of a sentence as a single row, or None for the zero state."""
         if state == "reset":
             return None
         if state == "carry":
@@ -482,7 +483,7 @@ class Embedder(ABC):
             return self.lexicon.token_ids(tokens)
         if self.vocabulary is None:
             raise ConfigError(
-                f"The model {self.source} reads words, not characters, and has no vocabulary. "
-                "Put its vocab.txt in the same directory as the weights."
+                f"The model {self.source} encodes words, not characters, but has no vocabulary. "
+                "Put its vocab.txt into the same directory as the weights."
             )
         return np.array([self.vocabulary.index(token) + 1 for token in tokens], dtype=np.int64)

@@ -1,14 +1,14 @@
-"""Choose the implementation of precision="fast" on this CPU, and check its accuracy for a model.
+"""Select the engine for precision="fast" on this CPU, and check its accuracy for a model.
 
-Both results are computed once and stored in the user's cache directory:
+Both steps are performed once, and their results are stored in the user's cache directory:
 
-*   Which kernel is the fastest? The candidates are timed on a small model in a separate process,
-    because they crash on a CPU without an instruction that it advertises.
-*   Is it accurate enough for this model? The model reads a few sentences with both precisions; if
-    the mean cosine of any layer with the exact vectors is below 0.999, an error is raised.
+*   Select the fastest kernel. The candidates are timed on a small model in a separate process,
+    because they crash on a CPU that advertises instructions that it does not support.
+*   Check the accuracy for a model, by embedding a few sentences with both precisions. If the mean
+    cosine of any layer with the exact vectors is below 0.999, an error is raised.
 
-If a candidate times out, the choice is not stored, because the machine may have been busy. If the
-cache directory cannot be written, every process repeats the trial, which takes seconds.
+If a candidate times out, the selection is not stored, because the machine may have been busy. If
+the cache directory cannot be written, every process repeats the first step, which takes seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from torch import Tensor
 
 from elmokit import __version__
 from elmokit.config import BiLMConfig, LstmConfig
-from elmokit.embed.precision import exact as exact_products
+from elmokit.embed.precision import exact_products
 from elmokit.embed.probe import NO_RESULT, run_process
 from elmokit.errors import ConfigError, ElmoError, ElmoWarning
 from elmokit.model import quantize
@@ -59,32 +59,32 @@ from elmokit.sources.download import cache_dir
 from elmokit.storage.fingerprint import fingerprint_model, fingerprint_texts
 from elmokit.storage.manifest import read_json, write_json
 
-# The code that determines rounding: if it changes, the accuracy is measured again.
+# The source files that determine rounding. If they change, the accuracy is measured again.
 _ROUNDING = tuple(
     Path(quantize.__file__).parent / name
     for name in ("quantize.py", "kernels/cpu_linear.py", "kernels/int8_lstm.c")
 )
 
 #: Minimum mean cosine with the exact vectors, for every layer.
-LEAST_COSINE = 0.999
-# Minimum speedup over exact products.
+MIN_COSINE = 0.999
+# Minimum speedup over the exact engine.
 _MIN_SPEEDUP = 1.1
-_TIMEOUT = 120.0
-# Failures that may not happen again: SIGINT, SIGKILL, SIGTERM.
+_TIMEOUT = 120.0  # seconds
+# Failures that may not occur again: timeouts, SIGINT, SIGKILL and SIGTERM.
 _TRANSIENT = re.compile(rf"^{NO_RESULT}|killed by signal (2|9|15)\b")
 
-# The candidates; the one that is most likely to crash is the last.
-_NAMES = {
+# The candidates and their descriptions. The candidate that is most likely to crash is the last one.
+_CANDIDATES = {
     "exact": "the same as exact",
     "int8": "int8 by torch's integer product",
     "native": "int8 by elmokit's own kernel",
 }
-# The model of the trial: large enough to use the same kernels as actual models, small enough for a
-# tenth of a second.
+# The model for the trials: large enough to use the same kernels as actual models, and small enough
+# to take only a tenth of a second.
 _TRIAL_MODEL = BiLMConfig(LstmConfig(dim=1024, projection_dim=256), None, n_words=4)
 _TRIAL_LENGTHS = (12, 9) * 16
 
-#: Sentences to measure the accuracy of vectors with.
+#: Sentences to measure the accuracy of vectors.
 SENTENCES = (
     "The children play in the garden , and then they read a book .",
     "In 1998 , Dr. Okonkwo-Smith 's team measured 3.75 % more rainfall than expected .",
@@ -95,12 +95,12 @@ SENTENCES = (
 
 @dataclass(frozen=True)
 class FastChoice:
-    """The implementation of "fast" on this machine.
+    """The engine that "fast" uses on this machine.
 
     Attributes:
         kind: "native" (int8, C kernel), "int8" (int8, torch) or "exact" (nothing is faster).
-        seconds: The time that each working candidate needs for the same small batch.
-        failed: Why the other candidates do not work.
+        seconds: The time of each working candidate for the same small batch.
+        failed: The reason for the failure of each other candidate.
     """
 
     kind: str
@@ -109,41 +109,41 @@ class FastChoice:
 
     @property
     def is_final(self) -> bool:
-        """Whether the next process would get the same result.
+        """Whether another trial would give the same result.
 
-        A candidate that timed out or was killed may work next time.
+        A candidate that timed out or was killed may work the next time.
         """
-        return not any(_TRANSIENT.search(why) for why in self.failed.values())
+        return not any(_TRANSIENT.search(reason) for reason in self.failed.values())
 
     def describe(self) -> str:
         """Return a one-line description."""
-        text = _NAMES[self.kind]
+        text = _CANDIDATES[self.kind]
         if self.kind != "exact" and "exact" in self.seconds:
-            gain = self.seconds["exact"] / self.seconds[self.kind]
-            text += f", {gain:.1f} times as fast as exact on a small model"
-        for kind, why in self.failed.items():
-            text += f"; {_NAMES[kind]} does not work: {why}"
+            speedup = self.seconds["exact"] / self.seconds[self.kind]
+            text += f", {speedup:.1f} times as fast as exact on a small model"
+        for kind, reason in self.failed.items():
+            text += f"; {_CANDIDATES[kind]} does not work: {reason}"
         return text
 
 
-def fast_reader(bilm: BiLM) -> Engine:
+def fast_engine(bilm: BiLM) -> Engine:
     """Return the fastest engine for a biLM on this CPU.
 
     Raises:
-        ConfigError: It is not accurate enough for this model.
+        ConfigError: The engine is not accurate enough for this model.
     """
     choice = fast_choice()
-    # If the kernel does not support the shape, torch's product is the next best.
+    # If the native kernel does not support the sizes of the model, use the next best candidate.
     kinds = ("native", "int8") if choice.kind == "native" else (choice.kind,)
     for kind in kinds:
         if kind == "exact" or kind in choice.failed or (kind == "native" and not supports(bilm)):
             continue
         try:
-            reader = make_reader(kind, bilm)
+            engine = make_engine(kind, bilm)
         except (NativeError, ElmoError):
             continue  # the compiled kernel was removed and cannot be built again
-        check_model(bilm, reader, kind)
-        return reader
+        check_model(bilm, engine, kind)
+        return engine
     warnings.warn(
         f"precision='fast' is {choice.describe()} on this machine.", ElmoWarning, stacklevel=4
     )
@@ -154,18 +154,18 @@ def fast_head(head: LMHead) -> Head:
     """Return the fastest softmax of an LM head on this CPU."""
     if fast_choice().kind == "native" and head.weight.shape[1] % LANES == 0:
         with suppress(NativeError, ElmoError):
-            return NativeHead(head, open_library(build(_folder())))
+            return NativeHead(head, open_library(build(_cache_folder())))
     return head
 
 
-def make_reader(kind: str, bilm: BiLM) -> Engine:
-    """Return the engine of one kind.
+def make_engine(kind: str, bilm: BiLM) -> Engine:
+    """Return an engine of the given kind.
 
     Raises:
         NativeError: The native kernel is not available.
     """
     if kind == "native":
-        return native_reader(bilm, _folder())
+        return native_reader(bilm, _cache_folder())
     return TorchReader(bilm, int8=kind == "int8")
 
 
@@ -174,8 +174,8 @@ def make_reader(kind: str, bilm: BiLM) -> Engine:
 
 @functools.cache
 def fast_choice() -> FastChoice:
-    """Return the implementation of "fast" on this machine, if possible from the cache."""
-    path = _folder() / f"fast-{_machine()}.json"
+    """Return the selected engine for this machine, if possible from the cache."""
+    path = _cache_folder() / f"fast-{_machine()}.json"
     with suppress(ElmoError, TypeError, KeyError):
         cached = FastChoice(**read_json(path))
         cached.describe()  # raises if an entry is missing
@@ -183,26 +183,26 @@ def fast_choice() -> FastChoice:
             return cached
     choice = probe_fast()
     if choice.is_final:
-        _store(path, asdict(choice))
+        _write_cache(path, asdict(choice))
     return choice
 
 
 def probe_fast() -> FastChoice:
-    """Try all candidates in separate processes, which may crash."""
+    """Time all candidates in separate processes, which may crash."""
     seconds: dict[str, float] = {}
     failed: dict[str, str] = {}
-    left = list(_NAMES)
-    while left:
-        output, failure = run_process(_command(left), _TIMEOUT)
+    remaining = list(_CANDIDATES)
+    while remaining:
+        output, failure = run_process(_command(remaining), _TIMEOUT)
         results = [json.loads(line) for line in output.splitlines() if line.endswith("}")]
-        for kind, result in zip(left, results, strict=False):
+        for kind, result in zip(remaining, results, strict=False):
             if "seconds" in result:
                 seconds[kind] = float(result["seconds"])
             else:
                 failed[kind] = str(result["failed"])
-        left = left[len(results) :]
-        if left:  # the process ended while it tried the next one
-            failed[left.pop(0)] = failure or NO_RESULT
+        remaining = remaining[len(results) :]
+        if remaining:  # the process ended during the trial of the next candidate
+            failed[remaining.pop(0)] = failure or NO_RESULT
     fastest = min(seconds, key=lambda kind: seconds[kind], default="exact")
     if seconds.get(fastest, 0.0) * _MIN_SPEEDUP > seconds.get("exact", float("inf")):
         fastest = "exact"
@@ -214,7 +214,7 @@ def _command(kinds: list[str]) -> list[str]:
 
 
 def run_trials(kinds: list[str]) -> None:
-    """Try candidates in this process, which may crash; print one line of JSON for each."""
+    """Time candidates in this process, which may crash, and print a line of JSON for each."""
     torch.manual_seed(0)
     bilm = BiLM(_TRIAL_MODEL).eval().requires_grad_(False)
     packing = Packing.of(_TRIAL_LENGTHS)
@@ -226,33 +226,33 @@ def run_trials(kinds: list[str]) -> None:
 
 
 def _trial(kind: str, bilm: BiLM, x: Tensor, packing: Packing) -> dict[str, Any]:
-    """Return the time of a candidate, or why it does not work."""
+    """Return the time of a candidate, or the reason for its failure."""
     try:
-        reader = make_reader(kind, bilm)
+        engine = make_engine(kind, bilm)
     except NativeError as error:
         return {"failed": str(error)}
-    cosine = _cosines(bilm, reader, x, packing).min().item()
-    if not cosine >= LEAST_COSINE:
+    cosine = _cosines(bilm, engine, x, packing).min().item()
+    if not cosine >= MIN_COSINE:
         return {"failed": f"its results are wrong (cosine {cosine:.4f})"}
-    times = timeit.repeat(lambda: reader.contextualize(x, packing), number=1, repeat=5)
+    times = timeit.repeat(lambda: engine.contextualize(x, packing), number=1, repeat=5)
     return {"seconds": min(times)}
 
 
-def _folder() -> Path:
+def _cache_folder() -> Path:
     return cache_dir() / "machine"
 
 
 def _machine() -> str:
-    """Return a digest of what the choice depends on: the CPU, torch and elmokit's version."""
-    about = [platform.machine(), platform.processor(), torch.__version__, __version__]
+    """Return a digest of the CPU and of the versions of torch and elmokit."""
+    texts = [platform.machine(), platform.processor(), torch.__version__, __version__]
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
-        about += sorted({line for line in lines if line.startswith(("model name", "flags"))})
-    about.append(library_path(Path()).name)
-    return fingerprint_texts(about)
+        texts += sorted({line for line in lines if line.startswith(("model name", "flags"))})
+    texts.append(library_path(Path()).name)
+    return fingerprint_texts(texts)
 
 
-def _store(path: Path, values: dict[str, Any]) -> None:
+def _write_cache(path: Path, values: dict[str, Any]) -> None:
     with suppress(ElmoError):
         write_json(path, values)
 
@@ -260,30 +260,30 @@ def _store(path: Path, values: dict[str, Any]) -> None:
 # -------------------------------------------------------------------------------------- the model
 
 
-def check_model(bilm: BiLM, reader: Engine, kind: str) -> None:
-    """Raise an error if an engine is not accurate enough for a model; cache its accuracy."""
-    path = _folder() / f"cosines-{kind}-{_fingerprint(bilm)}.json"
+def check_model(bilm: BiLM, engine: Engine, kind: str) -> None:
+    """Raise an error if an engine is not accurate enough for a model. The accuracy is cached."""
+    path = _cache_folder() / f"cosines-{kind}-{_fingerprint(bilm)}.json"
     cosines: list[float] = []
     with suppress(ElmoError, ValueError, TypeError, KeyError):
         cosines = [float(c) for c in read_json(path)["mean_cosines"]]
     if len(cosines) != bilm.config.n_layers:
-        cosines = mean_cosines(bilm, reader)
-        _store(path, {"mean_cosines": cosines})
+        cosines = mean_cosines(bilm, engine)
+        _write_cache(path, {"mean_cosines": cosines})
     worst = int(np.argmin(cosines))
-    if not cosines[worst] >= LEAST_COSINE:
+    if not cosines[worst] >= MIN_COSINE:
         raise ConfigError(
             f"precision='fast' is not accurate enough for this model: the mean cosine of layer "
             f"{worst} with the exact vectors is {cosines[worst]:.4f}; expected at least "
-            f"{LEAST_COSINE}. Use precision='exact'."
+            f"{MIN_COSINE}. Use precision='exact'."
         )
 
 
-def mean_cosines(bilm: BiLM, reader: Engine) -> list[float]:
-    """Embed a few sentences and return the mean cosine with the exact vectors, per layer."""
+def mean_cosines(bilm: BiLM, engine: Engine) -> list[float]:
+    """Embed a few sentences, and return the mean cosine with the exact vectors for each layer."""
     sentences = [[BEGIN_SENTENCE, *text.split(), END_SENTENCE] for text in SENTENCES]
     packing = Packing.of([len(sentence) for sentence in sentences])
-    places = zip(packing.rows.tolist(), packing.steps.tolist(), strict=True)
-    tokens = [sentences[row][step] for row, step in places]
+    positions = zip(packing.rows.tolist(), packing.steps.tolist(), strict=True)
+    tokens = [sentences[row][step] for row, step in positions]
     if bilm.config.char_cnn is not None:
         ids = char_ids_table(tokens, bilm.config.char_cnn.max_characters_per_token)
     elif isinstance(bilm.encoder, LexiconEncoder):
@@ -292,20 +292,20 @@ def mean_cosines(bilm: BiLM, reader: Engine) -> list[float]:
         assert bilm.config.n_words is not None
         ids = np.arange(len(tokens)) % bilm.config.n_words + 1  # any words
     with torch.inference_mode(), exact_products(next(bilm.parameters()).device):
-        x = reader.encode(torch.from_numpy(ids))
-        means: list[float] = _cosines(bilm, reader, x, packing).mean(dim=1).tolist()
+        x = engine.encode(torch.from_numpy(ids))
+        means: list[float] = _cosines(bilm, engine, x, packing).mean(dim=1).tolist()
     return means
 
 
-def _cosines(bilm: BiLM, reader: Engine, x: Tensor, packing: Packing) -> Tensor:
+def _cosines(bilm: BiLM, engine: Engine, x: Tensor, packing: Packing) -> Tensor:
     """Return the cosine of each vector with the exact vector, shape (L + 1, n)."""
     exact, _ = bilm.contextualize(x, packing)
-    fast, _ = reader.contextualize(x, packing)
+    fast, _ = engine.contextualize(x, packing)
     return torch.cosine_similarity(exact.float(), fast.float(), dim=-1)
 
 
 def _fingerprint(bilm: BiLM) -> str:
-    """Return the fingerprint of a sample of each weight, in milliseconds for models of any size."""
+    """Return the fingerprint of a sample of the weights, which takes only milliseconds."""
 
     def samples() -> Iterator[tuple[str, NDArray[Any]]]:
         for name, parameter in bilm.named_parameters():

@@ -19,7 +19,7 @@ def fingerprint(elmo: Embedder, state: str = "reset") -> str:
     A torch model and its ONNX conversion have different fingerprints, because their vectors are not
     bit-identical.
     """
-    # Sorted by name, with the warm state among the weights; one array in memory at a time.
+    # Merge the weights and the warm state by name, with only one array in memory at a time.
     warm = elmo.state_arrays(elmo.warm) if state == "warm" and elmo.warm is not None else {}
     arrays = heapq.merge(elmo.weights(), sorted(warm.items()), key=itemgetter(0))
     texts = []

@@ -2,7 +2,7 @@
 
 A fork copies memory but no threads. A forked child would hang at the first operation that waits for
 a thread of the parent's pool (OpenMP, onnxruntime), or at a lock that another thread of the parent
-held. So a fork waits until no model is computing, and the child computes with one thread.
+held. Therefore, a fork waits until no model is computing, and the child uses a single thread.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
 
 _models: weakref.WeakSet[Embedder] = weakref.WeakSet()
-_held: list[Embedder] = []  # during a fork: the models whose locks this thread holds
-_one_fork = threading.RLock()
+_locked: list[Embedder] = []  # during a fork, the models whose locks this thread holds
+_fork_lock = threading.RLock()
 
 
 def register(model: Embedder) -> None:
-    """Make a model usable in processes that are forked from now on."""
+    """Make a model usable in processes that are forked later."""
     _models.add(model)
 
 
 def _lock() -> None:
-    _one_fork.acquire()
-    _held.extend(_models)
-    for model in _held:
+    _fork_lock.acquire()
+    _locked.extend(_models)
+    for model in _locked:
         model.lock.acquire()
 
 
 def _unlock() -> None:
-    while _held:
-        _held.pop().lock.release()
-    _one_fork.release()
+    while _locked:
+        _locked.pop().lock.release()
+    _fork_lock.release()
 
 
 def _in_child() -> None:
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
-    for model in _held:
+    for model in _locked:
         model.after_fork()
     _unlock()
 

@@ -1,14 +1,14 @@
-"""The layers of datasets: cached on disk and shared by processes, or computed on demand.
+"""The layers of datasets, cached on disk and shared by processes, or computed on demand.
 
     CACHE/KEY.npy            h_{k,j} of all tokens in order, (N, L + 1, 2D), memory-mapped
     CACHE/.KEY.npy.*.tmp     the same file while it is being computed
-    CACHE/KEY.lock           held by the process that computes it
+    CACHE/KEY.lock           the lock of the process that computes the file
 
 KEY is a digest of the model's weights, its precision, the state, the data type and the tokens, so
-that vectors of another model or text are never used. The size is limited: the least recently used
-files are removed before a new one is computed. Layers that do not fit are computed whenever they
-are needed. Files that are being computed do not count, so processes that compute layers at the same
-time may exceed the limit until the next file is added.
+that vectors of another model or text are never used. The total size is limited: before a new file
+is computed, the least recently used files are removed. Layers that do not fit into the cache are
+computed whenever they are needed. Unfinished files do not count, so several processes that compute
+layers at the same time may exceed the limit until the next file is added.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ GIB = 1 << 30
 
 Texts = Sequence[Sequence[str]]
 
-# Layers are stored on a GPU if they need less than this fraction of its free memory.
-_SHARE_OF_DEVICE = 0.25
-_ROWS_AT_ONCE = 1 << 15
+# Layers are copied to a GPU if they need less than this fraction of its free memory.
+_MAX_GPU_FRACTION = 0.25
+_ROWS_AT_ONCE = 1 << 15  # tokens to copy to a GPU at once
 _REPORT_EVERY = 512  # sentences
-# Users may keep other files in the directory: only files with these names are removed.
+# The directory may contain other files of the user. Only files with these names are removed.
 _FINISHED = re.compile(r"[0-9a-f]{32}\.npy")
 _UNFINISHED = re.compile(r"\.([0-9a-f]{32})\.npy\.[0-9a-f]{8}\.tmp")
 
@@ -54,11 +54,12 @@ class StoredLayers:
     """Precomputed layers, in memory, in a memory-mapped file or on a GPU.
 
     Args:
-        values: h_{k,j} of all tokens in turn, (N, L + 1, 2D).
-        lengths: Tokens in each distinct text.
+        values: h_{k,j} of all tokens in order, (N, L + 1, 2D).
+        lengths: Number of tokens of each distinct text.
         device: The device of the results.
-        index: For each text, the index of its distinct text. Default: all texts are distinct.
-        resident: Keep the layers on the device. Default: if it is a GPU with enough free memory.
+        index: The index of each text among the distinct texts. Default: all texts are distinct.
+        resident: Whether to keep all layers on the device. Default: only on a GPU with enough free
+            memory.
     """
 
     def __init__(
@@ -70,26 +71,30 @@ class StoredLayers:
         index: Sequence[int] | None = None,
         resident: bool | None = None,
     ) -> None:
-        own = slice(None) if index is None else np.array(index, dtype=np.int64)
-        self._starts = np.cumsum([0, *lengths])[:-1].astype(np.int64)[own]
-        self._lengths = np.array(lengths, dtype=np.int64)[own]
+        selection = slice(None) if index is None else np.array(index, dtype=np.int64)
+        self._starts = np.cumsum([0, *lengths])[:-1].astype(np.int64)[selection]
+        self._lengths = np.array(lengths, dtype=np.int64)[selection]
         self._device = device
         self._values = values
         self._on_device: Tensor | None = None
         if resident is None and device.type == "cuda":
-            resident = values.nbytes < _SHARE_OF_DEVICE * torch.cuda.mem_get_info(device)[0]
+            resident = values.nbytes < _MAX_GPU_FRACTION * torch.cuda.mem_get_info(device)[0]
         if resident:
             # The last row is zero, for padding.
             shape = (len(values) + 1, *values.shape[1:])
             dtype = torch.float16 if values.dtype == np.float16 else torch.float32
-            copy = torch.zeros(shape, dtype=dtype, device=device)
+            tensor = torch.zeros(shape, dtype=dtype, device=device)
             for first in range(0, len(values), _ROWS_AT_ONCE):
                 rows = np.array(values[first : first + _ROWS_AT_ONCE])
-                copy[first : first + len(rows)] = torch.from_numpy(rows).to(device)
-            self._on_device = copy
+                tensor[first : first + len(rows)] = torch.from_numpy(rows).to(device)
+            self._on_device = tensor
 
     def padded(self, numbers: Sequence[int]) -> Tensor:
-        """Return h_{k,j} of some texts, (L + 1, B, T, 2D) in float32; zero in the padding."""
+        """Return h_{k,j} of the texts with these numbers, padded with zeros, in float32.
+
+        Shape:
+            numbers (B,) -> (L + 1, B, T, 2D)
+        """
         starts, lengths = self._starts[numbers], self._lengths[numbers]
         steps = np.arange(max(1, int(lengths.max(initial=0))))
         if self._on_device is not None:
@@ -123,10 +128,10 @@ class LiveLayers:
     storage: str
 
     def padded(self, numbers: Sequence[int]) -> Tensor:
-        """Return h_{k,j} of some texts; see `StoredLayers.padded`."""
+        """Return h_{k,j} of the texts with these numbers; see `StoredLayers.padded`."""
         texts, index = _distinct([self.texts[n] for n in numbers])
         arrays = self.elmo.compute(texts, cast(StatePolicy, self.state))
-        values = _rounded(np.concatenate(arrays, axis=1), self.storage).transpose(1, 0, 2)
+        values = _to_storage(np.concatenate(arrays, axis=1), self.storage).transpose(1, 0, 2)
         lengths = [len(text) for text in texts]
         stored = StoredLayers(values, lengths, self.device, index=index, resident=False)
         return stored.padded(range(len(numbers)))
@@ -167,7 +172,7 @@ class LayerCache:
         state: str = "reset",
         storage: str = "float16",
     ) -> Layers:
-        """Return the layers of texts, from the cache if possible."""
+        """Return the layers of texts, which are cached if they fit into the cache."""
         distinct, index = _distinct(texts)
         values = self.table(elmo, distinct, state=state, storage=storage)
         if values is None:
@@ -179,16 +184,16 @@ class LayerCache:
     ) -> NDArray[Any] | None:
         """Return the layers of all tokens of some texts in order, shape (N, L + 1, 2D).
 
-        The array is memory-mapped. None if it does not fit into the cache.
+        The array is memory-mapped. Returns None if it does not fit into the cache.
         """
         shape = (sum(map(len, texts)), elmo.config.n_layers, elmo.config.output_dim)
-        need = int(np.prod(shape)) * np.dtype(storage).itemsize
-        if not need:
+        n_bytes = int(np.prod(shape)) * np.dtype(storage).itemsize
+        if not n_bytes:
             return np.zeros(shape, dtype=storage)
-        if need > self.max_bytes:
+        if n_bytes > self.max_bytes:
             if self.max_bytes:
                 self._log(
-                    f"The layers of {shape[0]:,} tokens need {need / GIB:.2f} GB, more than the "
+                    f"The layers of {shape[0]:,} tokens need {n_bytes / GIB:.2f} GB, more than the "
                     f"maximum size of the cache ({self.max_bytes / GIB:g} GB), and are computed "
                     "again in every epoch. Increase --cache-gb for faster training."
                 )
@@ -202,7 +207,7 @@ class LayerCache:
             with file_lock(path.with_suffix(".lock")):
                 values = _open(path, shape, storage)  # another process may have computed it
                 if values is None:
-                    self._free_space(path.stem, need)
+                    self._free_space(path.stem, n_bytes)
                     with replace_file(path) as temporary:
                         vectors = elmo.stream(texts, cast(StatePolicy, state))
                         self._write(temporary, shape, storage, vectors)
@@ -219,13 +224,13 @@ class LayerCache:
             np.lib.format.write_array_header_1_0(file, header)
             done = 0
             for number, sentence in enumerate(vectors):
-                file.write(_rounded(sentence.layers, storage).transpose(1, 0, 2).tobytes())
+                file.write(_to_storage(sentence.layers, storage).transpose(1, 0, 2).tobytes())
                 done += len(sentence)
                 if number % _REPORT_EVERY == 0 or done == shape[0]:
                     self._progress("ELMo layers", done, shape[0])
 
-    def _free_space(self, key: str, need: int) -> None:
-        """Remove the least recently used files; processes that have one open can still read it."""
+    def _free_space(self, key: str, n_bytes: int) -> None:
+        """Remove the least recently used files. Processes that have opened them can still read."""
         finished: list[tuple[float, int, Path]] = []
         for path in self.folder.iterdir():
             unfinished = _UNFINISHED.fullmatch(path.name)
@@ -235,7 +240,7 @@ class LayerCache:
                 elif _FINISHED.fullmatch(path.name):
                     status = path.stat()
                     finished.append((status.st_mtime, status.st_size, path))
-        excess = need + sum(size for _, size, _ in finished) - self.max_bytes
+        excess = n_bytes + sum(size for _, size, _ in finished) - self.max_bytes
         for _, size, path in sorted(finished):
             if excess > 0:
                 path.unlink(missing_ok=True)
@@ -243,14 +248,14 @@ class LayerCache:
 
 
 def _open(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | None:
-    """Open a cached array; None if it is missing or damaged."""
+    """Open a cached array. Returns None if it does not exist or is damaged."""
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
         os.utime(path)  # the time of the last use
-    except Exception:  # damaged headers raise errors of Python's tokenizer, too
+    except Exception:  # for damaged headers, even errors of Python's tokenizer
         return None
-    fits = values.shape == shape and values.dtype == np.dtype(storage)
-    return cast("NDArray[Any]", values) if fits else None
+    is_valid = values.shape == shape and values.dtype == np.dtype(storage)
+    return cast("NDArray[Any]", values) if is_valid else None
 
 
 def _key(elmo: ElmoModel, texts: Texts, state: str, storage: str) -> str:
@@ -265,7 +270,7 @@ def _distinct(texts: Iterable[Sequence[str]]) -> tuple[list[tuple[str, ...]], li
     return list(indices), index
 
 
-def _rounded(layers: NDArray[np.float32], storage: str) -> NDArray[Any]:
+def _to_storage(layers: NDArray[np.float32], storage: str) -> NDArray[Any]:
     """Convert layers to the data type in which they are stored."""
     with np.errstate(over="ignore"):
         rounded = layers.astype(storage)
@@ -278,9 +283,9 @@ def _rounded(layers: NDArray[np.float32], storage: str) -> NDArray[Any]:
 
 
 def _is_abandoned(path: Path, key: str) -> bool:
-    """Return whether the process that computed a file has died; False if that is unknown."""
+    """Return whether the process that computed a file has died, or False if this is unknown."""
     try:
-        with file_lock(path.with_name(f"{key}.lock"), timeout=0) as is_held:
-            return is_held
+        with file_lock(path.with_name(f"{key}.lock"), timeout=0) as is_acquired:
+            return is_acquired
     except OSError:
         return False

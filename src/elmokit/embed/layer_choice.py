@@ -1,6 +1,6 @@
-"""Select a layer or a combination of layers: the only layer selector of elmokit.
+"""Select a layer or a combination of layers.
 
-The library, the command line, HTTP requests, indexes, probes and plots have the same three
+The library, the command line, HTTP requests, indexes, probes and plots all use the same three
 arguments:
 
 layer   a layer number     h_{k,j}, (2D,)
@@ -8,8 +8,8 @@ layer   a layer number     h_{k,j}, (2D,)
         "average"          the mean of all layers
         "concat"           all layers concatenated, ((L + 1) 2D,)
         "mix"              gamma * sum_j s_j h_{k,j}
-        "all"              all layers, (L + 1, 2D); where layers are compared, one result per layer
-mix     with "mix", the weights s, one per layer; they are not normalized
+        "all"              all layers, (L + 1, 2D); one result per layer if layers are compared
+mix     with "mix", the weights s, one per layer, which are not normalized
 gamma   with "mix", the scale
 """
 
@@ -26,9 +26,9 @@ from elmokit.errors import ConfigError
 
 Array = TypeVar("Array", bound=Any)
 
-#: The choices of every model, in addition to its layer numbers.
+#: The choices that are valid for every model, in addition to layer numbers.
 NAMES = ("top", "average", "concat", "mix", "all")
-#: The default where layers are compared.
+#: The default choices if layers are compared.
 ALL_AND_AVERAGE = ("all", "average")
 
 
@@ -63,9 +63,9 @@ class LayerChoice:
         Args:
             layer: The choice.
             n_layers: Number of layers of the model, L + 1.
-            mix: With "mix", the weights s, one per layer; they are not normalized.
+            mix: With "mix", the weights s, one per layer, which are not normalized.
             gamma: With "mix", the scale.
-            allow_all: Whether "all" is valid, which gives several vectors per token.
+            allow_all: Whether to accept "all", which gives several vectors per token.
 
         Raises:
             ConfigError: The choice is invalid for this model.
@@ -104,12 +104,12 @@ class LayerChoice:
                 choice = cls.parse(item, n_layers, mix, gamma)
             else:
                 choice = cls.parse(item, n_layers)
-            for single in choice.each():
+            for single in choice.expand():
                 choices.setdefault(single.label, single)
         return list(choices.values())
 
-    def each(self) -> list[LayerChoice]:
-        """Return choices with one vector per token: every layer for "all", otherwise this one."""
+    def expand(self) -> list[LayerChoice]:
+        """Return choices with one vector per token: all layers for "all", otherwise this choice."""
         if self.name != "all":
             return [self]
         return [LayerChoice(str(j), self.n_layers) for j in range(self.n_layers)]
@@ -128,7 +128,7 @@ class LayerChoice:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The weight of each layer in a sum; for "concat" and "all", 1 for every layer."""
+        """The weight of each layer in the sum; 1 for each layer of "concat" and "all"."""
         if self.mix is not None:
             return tuple(mix_weights(self.n_layers, self.mix, self.gamma).tolist())
         if self.name == "average":
@@ -136,31 +136,31 @@ class LayerChoice:
         return tuple(float(self.number in (None, j)) for j in range(self.n_layers))
 
     def shape(self, dim: int) -> tuple[int, ...]:
-        """Return the shape of the values of a token; `dim` is the size of a layer, 2D."""
+        """Return the shape of the values of a token. `dim` is the size of a layer, 2D."""
         return (self.n_layers, dim) if self.name == "all" else (self.dim(dim),)
 
     def dim(self, dim: int) -> int:
-        """Return the size of a vector; `dim` is the size of a layer, 2D."""
+        """Return the size of a vector. `dim` is the size of a layer, 2D."""
         return self.n_layers * dim if self.name == "concat" else dim
 
     def apply(self, layers: Array) -> Array:
-        """Select the vectors of tokens from all layers, in numpy or torch.
+        """Select the vectors of tokens from all layers, a NumPy array or a tensor.
 
         Shape:
             (L + 1, T, 2D) -> (T, 2D); (T, (L + 1) 2D) for "concat"; unchanged for "all"
         """
-        chosen: Array = layers
+        selected: Array = layers
         if self.number is not None:
-            chosen = layers[self.number]
+            selected = layers[self.number]
         elif self.name == "average":
-            chosen = layers.mean(0)
+            selected = layers.mean(0)
         elif self.name == "concat":
             n_layers, n, dim = layers.shape
-            chosen = layers.swapaxes(0, 1).reshape(n, n_layers * dim)
+            selected = layers.swapaxes(0, 1).reshape(n, n_layers * dim)
         elif self.name == "mix":
             mixed: Any = sum(s * h for s, h in zip(self.weights, layers, strict=True))
-            chosen = mixed
-        return chosen
+            selected = mixed
+        return selected
 
     def to_json(self) -> dict[str, Any]:
         """Return the arguments of `parse` as JSON values, without `n_layers`."""
@@ -169,13 +169,13 @@ class LayerChoice:
         return {"layer": self.name, "mix": list(self.mix), "gamma": self.gamma}
 
 
-#: One choice as users write it, and one or more of them.
+#: A layer choice as an argument, and one or more choices.
 Layer = str | int
 Layers = Layer | LayerChoice | Iterable[Layer | LayerChoice]
 
 
 def check_layer(layer: Layer, n_layers: int | None = None, *, allow_all: bool = True) -> str:
-    """Return the name of a choice; without `n_layers`, any layer number is valid."""
+    """Validate a choice and return its name. Without `n_layers`, any layer number is valid."""
     name = str(layer).strip()
     if name in NAMES and (allow_all or name != "all"):
         return name
@@ -192,15 +192,15 @@ def _expected(n_layers: int | None, *, allow_all: bool = True) -> str:
 
 
 def check_mix(names: Sequence[str], mix: Sequence[float] | None, gamma: float = 1.0) -> None:
-    """Raise if the weights of a mix are missing, or are given for other choices."""
+    """Raise an error if the weights of a mix are missing, or if there is no mix."""
     if "mix" in names and mix is None:
         raise ConfigError(
             "layer='mix' requires mix=[...] with one weight per layer (on the command line: "
             "--mix). For equal weights, use layer='average'."
         )
     if "mix" not in names and (mix is not None or gamma != 1.0):
-        given = f"mix={mix}" if mix is not None else f"gamma={gamma}"
-        raise ConfigError(f"{given} requires layer='mix' (on the command line: --layer mix).")
+        argument = f"mix={mix}" if mix is not None else f"gamma={gamma}"
+        raise ConfigError(f"{argument} requires layer='mix' (on the command line: --layer mix).")
 
 
 def mix_weights(

@@ -1,4 +1,4 @@
-"""`elmokit.load`: choose the backend of a model before anything heavy is imported."""
+"""`elmokit.load`, which selects the backend of a model before it imports heavy packages."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ def load(
             - a name: `english`, `allennlp:original`, or the name of an installed model package;
             - a model directory written by `elmo train` or `elmo convert`;
             - an `options.json` of AllenNLP or bilm-tf, its directory, its URL, or its HDF5 file;
-            - a directory of ELMoForManyLangs;
+            - an ELMoForManyLangs directory;
             - a zip file of one of these directories;
-            - a training checkpoint of bilm-tf: its directory, or one of its files;
+            - a training checkpoint of bilm-tf (the directory or one of its files);
             - `hf://user/model`: a model on the Hugging Face Hub (extra `hub`);
             - an ONNX directory written by `elmo convert --to onnx` (extra `onnx`, no torch).
-        weights: The HDF5 file, if it is not in the same directory as `options.json`.
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
-        precision: "exact": float32, identical to the original systems. "fast": several times
-            faster, with int8 on a CPU and bfloat16 on a GPU. It raises an error if the mean
-            cosine with the exact vectors is below 0.999. `elmo doctor` shows what it uses on
-            this machine.
-        backend: "torch"; "onnx" for ONNX directories, which need onnxruntime but not torch; or
-            "auto", which depends on the directory.
+        weights: The HDF5 weights file, if it is not in the same directory as `options.json`.
+        device: "auto" (a GPU if available), "cpu", "cuda", "cuda:1", ...
+        precision: "exact" uses float32 and gives the same vectors as the original systems. "fast"
+            is several times faster and uses int8 on a CPU and bfloat16 on a GPU. An error is raised
+            if its mean cosine with the exact vectors is below 0.999. `elmo doctor` shows the
+            implementation for this machine.
+        backend: "torch", "onnx" (for ONNX directories, which need onnxruntime but not torch), or
+            "auto", which selects the backend for the model.
 
     Returns:
         An `ElmoModel`, or an `OnnxModel` with the same methods for embedding.
@@ -82,7 +82,7 @@ def load(
             )
     if backend == "onnx" or (backend == "auto" and is_onnx(path)):
         return _load_onnx(path, weights, str(device), precision)
-    need_torch(path)
+    require_torch(path)
     from elmokit.embed.model import ElmoModel
     from elmokit.embed.precision import PRECISIONS
     from elmokit.sources.resolve import load_parts
@@ -101,7 +101,7 @@ def is_onnx(path: str | Path | None) -> bool:
         folder = Path(path).expanduser()
         restore_directory(folder)
         return is_onnx_dir(folder)
-    except (OSError, ValueError, RuntimeError):  # an invalid path, which the caller reports
+    except (OSError, ValueError, RuntimeError):  # the caller reports invalid paths
         return False
 
 
@@ -119,14 +119,14 @@ def _load_onnx(
         )
     if weights is not None:
         raise WeightsError(
-            f"{path} is an ONNX model and already contains its weights. Do not pass others "
-            f"({weights})."
+            f"{path} is an ONNX model, which already contains its weights. Remove the argument weights "
+            f"('{weights}')."
         )
     return OnnxModel(onnxdir.load(Path(path).expanduser()), device=device, precision=precision)
 
 
-def need_torch(path: str | Path | None) -> None:
-    """Raise an error if torch is not installed, which all models except ONNX models need."""
+def require_torch(path: str | Path | None) -> None:
+    """Raise an error if torch is not installed. All models except ONNX models need it."""
     name = "the bundled model" if path is None else f"'{path}'"
     hint = (
         ". ONNX models do not need it: on a machine with torch, convert the model with: elmo "
@@ -137,10 +137,10 @@ def need_torch(path: str | Path | None) -> None:
 
 
 def thread_count(model: str | None) -> int:
-    """Return the number of threads that a model in this process uses.
+    """Return the number of threads that a model uses in this process.
 
     Args:
-        model: As for `elmokit.load`.
+        model: The model, as for `elmokit.load`.
     """
     if not is_onnx(model):
         import torch
@@ -160,6 +160,6 @@ def use_threads(n: int, model: str | None) -> None:
 
 
 def onnx_threads() -> int | None:
-    """Return the number of threads set for onnxruntime, as for torch; None if it is not set."""
+    """Return the value of OMP_NUM_THREADS, which torch also uses, or None if it is not set."""
     value = os.environ.get(_THREADS, "")
     return int(value) if value.isdecimal() and int(value) else None

@@ -1,6 +1,6 @@
-"""`ElmoModel`: a biLM that computes vectors with torch.
+"""`ElmoModel`, which embeds sentences with torch.
 
-`embed` and its argument `state` are described in `embedder.py`.
+See `embedder.py` for `embed` and its argument `state`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from elmokit.device import choose_device, to_device
 from elmokit.embed import scoring
 from elmokit.embed.blocks import Batch, Pending, StateArrays, TokenIds
 from elmokit.embed.embedder import STATES, Embedder, StatePolicy
-from elmokit.embed.precision import engine_for, exact
+from elmokit.embed.precision import engine_for, exact_products
 from elmokit.embed.scoring import SentenceScore
 from elmokit.embed.substitutes import Substitutes, substitutes_at
 from elmokit.embed.token_cache import MAX_BYTES, TokenCache
@@ -49,15 +49,15 @@ class ElmoModel(Embedder):
         warm: The state that `state="warm"` starts from, if the model has one.
         metadata: Other entries of config.json, such as the name and training details.
         source: Where the model was loaded from.
-        batch_tokens: Maximum tokens per batch; reduce it if you run out of memory.
-        batch_sentences: Maximum sentences per batch.
+        batch_tokens: Maximum number of tokens per batch. Reduce it if you run out of memory.
+        batch_sentences: Maximum number of sentences per batch.
         precision: "exact" or "fast".
         engine: The fastest implementation of `bilm` for the device and the precision.
         cache: The token cache.
     """
 
-    # On a CPU: enough for full speed on two cores, few enough for a laptop. The largest temporary
-    # of the original-size model is about half a gigabyte.
+    # On a CPU, these batches are large enough for full speed on two cores, and small enough for a
+    # laptop: the largest temporary tensor of the original model takes half a gigabyte.
     batch_tokens = 4096
     batch_sentences = 128
 
@@ -74,7 +74,7 @@ class ElmoModel(Embedder):
         self.bilm = parts.bilm.to(self.device).eval().requires_grad_(False)
         self.head = None if parts.head is None else parts.head.to(self.device).eval()
         if parts.warm is not None:
-            self.warm = LstmState(*(part.to(self.device) for part in parts.warm))
+            self.warm = LstmState(*(tensor.to(self.device) for tensor in parts.warm))
         encoder = self.bilm.encoder
         self.lexicon = encoder.required_lexicon if isinstance(encoder, LexiconEncoder) else None
         if self.device.type == "cuda":
@@ -95,9 +95,9 @@ class ElmoModel(Embedder):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle the weights; the copy has its own lock, cache and engine."""
-        make = partial(ElmoModel, device=str(self.device), precision=self.precision)
-        return make, (self.parts,)
+        """Copy and pickle only the weights. A copy has its own lock, cache and engine."""
+        create = partial(ElmoModel, device=str(self.device), precision=self.precision)
+        return create, (self.parts,)
 
     # ----------------------------------------------------------------------- backend implementation
 
@@ -107,20 +107,20 @@ class ElmoModel(Embedder):
             yield name, tensor.detach().cpu().contiguous().numpy()
 
     def state_arrays(self, state: LstmState) -> StateArrays:
-        """Return a state as numpy arrays."""
+        """Return a state as NumPy arrays."""
         return {name: values.cpu().numpy() for name, values in state._asdict().items()}
 
     def state_from(self, arrays: StateArrays) -> LstmState:
         """Convert the output of `state_arrays` back to a state."""
-        parts = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
-        return LstmState(**parts)
+        tensors = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
+        return LstmState(**tensors)
 
     def _zeros(self, rows: int) -> LstmState:
         return LstmState.zeros(self.config.lstm, rows, like=next(self.bilm.parameters()))
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
-        with self.lock, torch.inference_mode(), exact(self.device):
+        with self.lock, torch.inference_mode(), exact_products(self.device):
             yield
 
     def _allocate(self, shape: tuple[int, int, int], dtype: str) -> PendingVectors:
@@ -132,20 +132,20 @@ class ElmoModel(Embedder):
         return self.engine.contextualize(table[to_device(ids, self.device)], packing, initial)
 
     def read(self, tokens: Sequence[str], initial: LstmState | None = None) -> Tensor:
-        """Read one sentence, without adding boundaries to it.
+        """Compute the layers of one sentence, without adding boundaries to it.
 
         Args:
             tokens: The tokens, including the boundaries.
-            initial: The initial state; None is the zero state.
+            initial: The initial state. Default: the zero state.
 
         Returns:
             h_{k,j}, shape (L + 1, T, 2D).
         """
-        numbered = TokenIds.of([tokens])
+        token_ids = TokenIds.of([tokens])
         with self._computing():
-            table = self.cache.vectors(numbered.words)
-            ids = numbered.ids.astype(np.int64)
-            return self._run(table, ids, Packing.of(numbered.lengths), initial)[0]
+            table = self.cache.vectors(token_ids.words)
+            ids = token_ids.ids.astype(np.int64)
+            return self._run(table, ids, Packing.of(token_ids.lengths), initial)[0]
 
     def encode_words(self, words: Sequence[str]) -> FloatArray:
         """Return x_k of distinct words, shape (n, D); h_{k,0} is x_k twice."""
@@ -157,7 +157,7 @@ class ElmoModel(Embedder):
     # -------------------------------------------------------------------------- language models
 
     def scorer(self) -> Scorer:
-        """Return both language models with their head.
+        """Return an object that computes the losses of both language models.
 
         Raises:
             ConfigError: The model has no head.
@@ -190,7 +190,7 @@ class ElmoModel(Embedder):
             state: The initial state of each sentence, "reset" or "warm".
 
         Returns:
-            One `SentenceScore` per sentence; a single one for a single string.
+            One `SentenceScore` per sentence, or a single `SentenceScore` for a single string.
         """
         if isinstance(sentences, str):
             return self.score([sentences], state)[0]
@@ -264,21 +264,21 @@ class ElmoModel(Embedder):
             ("LM head", "yes" if self.head is not None else "none"),
             ("warm state", "yes" if self.warm is not None else "none"),
             *training_rows(self.metadata),
-            ("computes", f"on {self.device}, {self.precision}"),
+            ("runs on", f"{self.device}, precision {self.precision}"),
         ]
         name = self.metadata.get("name") or self.source or "memory"
         return html.card(f"ElmoModel {name}", rows)
 
 
 class PendingVectors(Pending):
-    """The vectors of a block of sentences, as a tensor.
+    """The vectors of a block of sentences in a tensor.
 
-    A GPU fills it, and copies it to the host while it computes the next block.
+    A GPU copies the tensor to the host while it computes the next block.
 
     Args:
-        shape: (K, N, W).
+        shape: The shape, (K, N, W).
         dtype: "float32" or "float16".
-        device: The device on which they are computed.
+        device: The device that computes the vectors.
     """
 
     def __init__(self, shape: tuple[int, int, int], dtype: str, device: torch.device) -> None:
@@ -288,12 +288,12 @@ class PendingVectors(Pending):
 
     def put(self, layers: Tensor, batch: Batch) -> None:
         """Store the vectors of a batch, (K, n, W) in packed order."""
-        device = self._values.device
-        chosen = layers.index_select(1, to_device(batch.sources, device))
-        self._values.index_copy_(1, to_device(batch.targets, device), chosen.to(self._values.dtype))
+        values, device = self._values, self._values.device
+        vectors = layers.index_select(1, to_device(batch.sources, device))
+        values.index_copy_(1, to_device(batch.targets, device), vectors.to(values.dtype))
 
     def finish(self) -> None:
-        """Start the copy to the host, after the last batch."""
+        """Start copying the vectors to the host, after the last batch."""
         if self._values.numel():
             self._range = torch.stack(torch.aminmax(self._values))
         if self._values.device.type == "cuda":
@@ -303,7 +303,7 @@ class PendingVectors(Pending):
             self._copied.record()
 
     def array(self) -> FloatArray:
-        """Wait for the vectors, and return them."""
+        """Wait for the vectors and return them."""
         if self._copied is not None:
             self._copied.synchronize()
         array: FloatArray = self._values.numpy()

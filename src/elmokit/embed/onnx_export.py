@@ -1,4 +1,4 @@
-"""Convert a model to ONNX, and compare it with torch before it is written."""
+"""Convert a model to ONNX, and compare its vectors with those of torch before writing it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.embed.fast import LEAST_COSINE, SENTENCES
+from elmokit.embed.fast import MIN_COSINE, SENTENCES
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.onnx_model import OnnxModel
 from elmokit.embed.vectors import cosines
@@ -29,23 +29,23 @@ def export(
         overwrite: Replace an existing ONNX model.
 
     Returns:
-        The error of its vectors, as in config.json: the largest difference from torch, the mean and
-        the worst cosine, per layer.
+        The errors that config.json contains: for each layer, the largest difference from the
+        vectors of torch, and the mean and the lowest cosine similarity.
 
     Raises:
         ConfigError: int8 is not accurate enough for the model.
     """
-    built = onnxdir.build(parts, storage=storage)
-    error = compare(ElmoModel(parts, device="cpu"), OnnxModel(built))
+    onnx_parts = onnxdir.build(parts, storage=storage)
+    error = compare(ElmoModel(parts, device="cpu"), OnnxModel(onnx_parts))
     worst = int(np.argmin(error["mean_cosine"]))
-    if storage == "int8" and not error["mean_cosine"][worst] >= LEAST_COSINE:
+    if storage == "int8" and not error["mean_cosine"][worst] >= MIN_COSINE:
         raise ConfigError(
             f"int8 is not accurate enough for this model: the mean cosine of layer {worst} with "
             f"the exact vectors is {error['mean_cosine'][worst]:.4f}; expected at least "
-            f"{LEAST_COSINE}. Convert it with --storage float32."
+            f"{MIN_COSINE}. Convert it with --storage float32."
         )
-    built.metadata["onnx"]["error"] = error
-    onnxdir.save(built, path, overwrite=overwrite)
+    onnx_parts.metadata["onnx"]["error"] = error
+    onnxdir.save(onnx_parts, path, overwrite=overwrite)
     return error
 
 
@@ -69,9 +69,9 @@ def _sentences(model: ElmoModel) -> list[list[str]]:
     words = model.vocabulary
     if model.config.n_words is None or words is None or UNKNOWN in words:
         return sentences
-    # A model without <UNK>: use the words of its vocabulary.
-    known = [[token for token in sentence if token in words] for sentence in sentences]
-    return known if any(known) else [list(words.words[:20])]
+    # The model has no <UNK>, so use only words from its vocabulary.
+    sentences = [[token for token in sentence if token in words] for sentence in sentences]
+    return sentences if any(sentences) else [list(words.words[:20])]
 
 
 def _rounded(values: Any, digits: int) -> list[float]:

@@ -1,7 +1,7 @@
-"""`OnnxModel`: an ONNX model that embeds with onnxruntime, without torch.
+"""`OnnxModel`, which embeds sentences with onnxruntime instead of torch.
 
-It has the same methods for embedding as `ElmoModel` (`embedder.py`). ONNX graphs need padded
-batches; padding does not change the vectors.
+It has the same methods for embedding as `ElmoModel` (see `embedder.py`). The graphs use padded
+batches, but padding does not change the vectors.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class OnnxModel(Embedder):
     """A loaded ONNX model with its vocabulary and metadata.
 
     Attributes:
-        config: The shape of the biLM.
+        config: The architecture of the biLM.
         vocabulary: The words of a word-input model.
         warm: The state that `state="warm"` starts from, if the model has one.
-        metadata: Other entries of `config.json`; the entry `onnx` contains the rounding error.
+        metadata: Other entries of config.json. The entry `onnx` contains the rounding error.
         source: Where the model was loaded from.
-        batch_tokens: Maximum tokens per batch; reduce it if you run out of memory.
-        batch_sentences: Maximum sentences per batch.
-        precision: "exact" (float32) or "fast" (int8), as it was converted.
+        batch_tokens: Maximum number of tokens per batch. Reduce it if you run out of memory.
+        batch_sentences: Maximum number of sentences per batch.
+        precision: "exact" (converted to float32) or "fast" (converted to int8).
         cache: The token cache.
     """
 
-    # Small batches of sentences of similar length: padding costs more time than larger batches
-    # save, and the graph keeps W_x x of all tokens of a batch in memory.
+    # Larger batches would be slower, because sentences of different lengths need more padding, and
+    # would need more memory, because the graph computes W_x x of all tokens of a batch at once.
     batch_tokens = 512
     batch_sentences = 32
     device = "cpu"
@@ -87,39 +87,39 @@ class OnnxModel(Embedder):
 
     def after_fork(self) -> None:
         """Open the graphs again, because their threads exist only in the parent process."""
-        _abandoned.extend([self._encoder, self._bilm])
+        _parent_sessions.extend([self._encoder, self._bilm])
         self._open_sessions(threads=1)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle the graphs; the copy has its own lock, cache and sessions."""
+        """Copy and pickle only the graphs. A copy has its own lock, cache and sessions."""
         return OnnxModel, (self._parts,)
 
     def _encode_tokens(self, tokens: Sequence[str]) -> FloatArray:
-        """Return x of distinct tokens, shape (n, D).
+        """Return x_k of distinct tokens, shape (n, D).
 
-        Blocks have fixed shapes, so that the x of a token does not depend on other tokens.
+        Blocks have fixed shapes, so that the vector of a token does not depend on other tokens.
         """
         ids = self._encoder_ids(tokens)
         if ids.ndim == 1:
-            return self._x(ids)
+            return self._run_encoder(ids)
         cnn = self.config.char_cnn or self.config.lexicon
         assert cnn is not None
         out = np.empty((len(ids), self.config.lstm.projection_dim), dtype=np.float32)
-        # With a lexicon the first column is the id of the word.
+        # With a lexicon, the first column contains the ids of words.
         width = cnn.max_width + (self.lexicon is not None)
         pad = None if self.lexicon is None else self.lexicon.pad
         for block, trimmed in trimmed_blocks(ids, width, _ROWS, pad=pad):
-            out[block] = self._x(trimmed)[: len(block)]
+            out[block] = self._run_encoder(trimmed)[: len(block)]
         return out
 
-    def _x(self, ids: NDArray[np.int64]) -> FloatArray:
+    def _run_encoder(self, ids: NDArray[np.int64]) -> FloatArray:
         x: FloatArray = self._encoder.run(["x"], {"ids": np.ascontiguousarray(ids)})[0]
         return x
 
-    # ----------------------------------------------------------------------- what embedding needs
+    # ----------------------------------------------------------------------- backend implementation
 
     def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yield the two graphs, which contain all weights, as the bytes of their files."""
+        """Yield the bytes of both graph files, which contain all weights."""
         for name, graph in ((BILM, self._parts.bilm), (ENCODER, self._parts.encoder)):
             if isinstance(graph, bytes):
                 yield name, np.frombuffer(graph, dtype=np.uint8)
@@ -127,11 +127,11 @@ class OnnxModel(Embedder):
                 yield name, np.memmap(graph, dtype=np.uint8, mode="r")
 
     def state_arrays(self, state: ArrayState) -> StateArrays:
-        """Return a state as numpy arrays."""
+        """Return a state as NumPy arrays."""
         return state._asdict()
 
     def state_from(self, arrays: StateArrays) -> ArrayState:
-        """Return the state that `state_arrays` returned as arrays."""
+        """Convert the output of `state_arrays` back to a state."""
         return ArrayState(**arrays)
 
     def _run(
@@ -181,36 +181,37 @@ def check_device(name: str) -> None:
         )
 
 
-# Sessions of the parent in a forked child: destroying one would wait for threads that do not exist.
-_abandoned: list[Any] = []
+# In a forked process, the sessions of the parent. They are never destroyed, because this would wait
+# for threads that do not exist in the forked process.
+_parent_sessions: list[Any] = []
 
 
 def _session(graph: Path | bytes, threads: int | None, sizes: dict[str, int | None]) -> Any:
     """Open a graph and check that its inputs match config.json.
 
     Args:
-        graph: The file, or its bytes.
-        threads: Number of threads. Default: chosen by onnxruntime.
-        sizes: The inputs and the sizes of their last axes; None if a size is variable.
+        graph: The path of the file, or its content.
+        threads: Number of threads. If it is None, onnxruntime selects the number.
+        sizes: The size of the last axis of each input; None for variable sizes.
     """
     with optional_imports("onnx", "A model in ONNX"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
-    where = "The graph" if isinstance(graph, bytes) else str(graph)
+    name = "The graph" if isinstance(graph, bytes) else str(graph)
     model = graph if isinstance(graph, bytes) else str(graph)
     try:
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the errors of onnxruntime have no common base class
         first = str(error).splitlines()[0][:300]
         raise WeightsError(
-            f"{where} cannot be read by onnxruntime {onnxruntime.__version__}: {first} The file is "
+            f"{name} cannot be read by onnxruntime {onnxruntime.__version__}: {first} The file is "
             "damaged, or onnxruntime is too old. Convert the model again, or upgrade onnxruntime."
         ) from error
-    found = {v.name: v.shape[-1] if sizes.get(v.name) else None for v in session.get_inputs()}
-    if found != sizes:
+    actual = {v.name: v.shape[-1] if sizes.get(v.name) else None for v in session.get_inputs()}
+    if actual != sizes:
         raise WeightsError(
-            f"{where} does not match config.json: the sizes of its inputs are {found}; expected "
+            f"{name} does not match config.json: the sizes of its inputs are {actual}; expected "
             f"{sizes}. Convert the model again."
         )
     return session

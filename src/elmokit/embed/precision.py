@@ -1,7 +1,7 @@
-"""The precisions of a model, and the implementation of a biLM for each.
+"""The precisions of a model, and the engine for each device and precision.
 
 device   "exact"                        "fast"
-CPU      float32, packed weights        int8, with the fastest kernel of this machine
+CPU      float32, packed weights        int8, with the fastest kernel for this machine
 CUDA     float32                        bfloat16
 """
 
@@ -20,14 +20,14 @@ PRECISIONS: tuple[str, ...] = ("exact", "fast")
 
 
 @contextmanager
-def exact(device: torch.device) -> Iterator[None]:
-    """Compute in plain float32 inside the block: no TF32, no bfloat16, no autocast.
+def exact_products(device: torch.device) -> Iterator[None]:
+    """Compute in float32 in this context, without TF32, bfloat16 and autocast.
 
-    On a GPU, matrix products and cuDNN's convolutions may otherwise round their inputs to 10 bits.
-    On a CPU, `set_float32_matmul_precision("medium")` allows bfloat16, which kills the process on
-    virtual machines that advertise AMX but do not support it.
+    Otherwise, matrix products and cuDNN's convolutions on a GPU may round their inputs to 10 bits.
+    On a CPU, `set_float32_matmul_precision("medium")` would allow bfloat16, which kills the process
+    on virtual machines that advertise AMX but do not support it.
     """
-    # Entering contexts that change nothing takes a tenth of the time of a short sentence.
+    # Enter only contexts that are needed: each call may embed only a single short sentence.
     has_autocast = torch.is_autocast_enabled(device.type)
     autocast = torch.autocast(device.type, enabled=False) if has_autocast else nullcontext()
     cudnn = (
@@ -37,17 +37,17 @@ def exact(device: torch.device) -> Iterator[None]:
         if device.type == "cuda"
         else nullcontext()
     )
-    before = torch.get_float32_matmul_precision()
+    previous = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
         with autocast, cudnn:
             yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(previous)
 
 
 def engine_for(bilm: BiLM, precision: str = "exact") -> Engine:
-    """Return the fastest implementation of a biLM on its device.
+    """Return the fastest engine for a biLM on its device.
 
     Args:
         bilm: The reference modules.
@@ -60,10 +60,10 @@ def engine_for(bilm: BiLM, precision: str = "exact") -> Engine:
     weight = next(bilm.parameters())
     if precision == "exact" or weight.dtype != torch.float32:
         return exact_engine(bilm)
-    from elmokit.embed.fast import check_model, fast_reader
+    from elmokit.embed.fast import check_model, fast_engine
 
     if weight.device.type != "cuda":
-        return fast_reader(bilm)
+        return fast_engine(bilm)
     engine = cuda_engine(bilm, torch.bfloat16)
     if engine is None:
         return PlainEngine(bilm)

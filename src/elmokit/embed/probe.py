@@ -1,7 +1,7 @@
-"""Test which data types this CPU can multiply.
+"""Test which data types this CPU supports in matrix products.
 
-Some virtual machines advertise AMX but kill a process that uses it (SIGILL), which cannot be
-caught. Therefore, each product is computed in a separate process.
+Some virtual machines advertise AMX but kill processes that use it (SIGILL), which cannot be caught.
+Therefore, each product is computed in a separate process.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ KINDS = ("float32", "float16", "bfloat16", "int8")
 
 
 @dataclass(frozen=True)
-class Probe:
-    """The result of multiplying two matrices of one type.
+class ProbeResult:
+    """The result of multiplying two matrices of one data type.
 
     Attributes:
         works: Whether the process returned a correct product.
@@ -44,24 +44,24 @@ class Probe:
     note: str
 
 
-def probe_cpu(kind: str) -> Probe:
+def probe_cpu(kind: str) -> ProbeResult:
     """Multiply matrices of one data type on the CPU, in a separate process."""
     output, failure = run_process([sys.executable, "-c", _PROGRAM.format(kind=kind)], 120.0)
     if failure:
-        return Probe(False, failure)
+        return ProbeResult(False, failure)
     error = float(output)
-    return Probe(error < 0.05, f"relative error {error:.1e}")
+    return ProbeResult(error < 0.05, f"relative error {error:.1e}")
 
 
 def run_process(command: list[str], timeout: float) -> tuple[str, str]:
-    """Run a process that may crash; return its output and the reason why it failed, or ""."""
+    """Run a process that may crash, and return its output and the reason for its failure or ""."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        proc = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
         output = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
         return output, f"{NO_RESULT} within {timeout:.0f} s"
-    if done.returncode < 0:
-        return done.stdout, f"the process was killed by signal {-done.returncode}"
-    if done.returncode > 0:
-        return done.stdout, (done.stderr.strip().splitlines() or ["failed"])[-1]
-    return done.stdout, ""
+    if proc.returncode < 0:
+        return proc.stdout, f"the process was killed by signal {-proc.returncode}"
+    if proc.returncode > 0:
+        return proc.stdout, (proc.stderr.strip().splitlines() or ["failed"])[-1]
+    return proc.stdout, ""

@@ -3,7 +3,7 @@
 The forward LM reads `<S> w1 .. wn` and predicts `w1 .. wn </S>`; the backward LM reads
 `</S> wn .. w1` and predicts `wn .. w1 <S>`. The first symbol of a direction is never predicted. As
 in training, input words are encoded by their characters, and target words that are not in the
-vocabulary count as `<UNK>`. Logarithms are natural.
+vocabulary are scored as `<UNK>`. Logarithms are natural.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elmokit.embed.precision import exact
+from elmokit.embed.precision import exact_products
 from elmokit.errors import ConfigError
 from elmokit.model.scoring import TextTypes
 from elmokit.model.softmax import LMHead
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # A word that looks like a special symbol must not be mistaken for a boundary. It is treated as
 # <UNK>, as in `elmo prepare`.
 _AS_UNKNOWN = frozenset((*SPECIALS, "!!!MAXTERMID"))
-_DARKEST = 12.0  # the -log p that has the darkest color in a notebook
+_DARKEST = 12.0  # the value of -log p with the darkest color in a notebook
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,11 +36,11 @@ class SentenceScore:
     """The scores of a sentence under both language models.
 
     Attributes:
-        tokens: Its tokens.
-        forward: log p of each token given those before it.
-        backward: log p of each token given those after it.
-        end: log p of `</S>` after the last token, by the forward LM.
-        begin: log p of `<S>` before the first token, by the backward LM.
+        tokens: The tokens of the sentence.
+        forward: log p of each token given the tokens before it.
+        backward: log p of each token given the tokens after it.
+        end: log p of `</S>` after the last token, under the forward LM.
+        begin: log p of `<S>` before the first token, under the backward LM.
         unknown: Whether each token is out of vocabulary and was scored as `<UNK>`.
         state: The initial state of the sentence.
     """
@@ -55,12 +55,12 @@ class SentenceScore:
 
     @property
     def forward_perplexity(self) -> float:
-        """Exp of the mean of -log p over the tokens and `</S>`, by the forward LM."""
+        """The perplexity of the tokens and `</S>` under the forward LM."""
         return _perplexity([*self.forward, self.end])
 
     @property
     def backward_perplexity(self) -> float:
-        """Exp of the mean of -log p over the tokens and `<S>`, by the backward LM."""
+        """The perplexity of the tokens and `<S>` under the backward LM."""
         return _perplexity([*self.backward, self.begin])
 
     @property
@@ -130,7 +130,7 @@ class SentenceScore:
 
 
 def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> list[SentenceScore]:
-    """Score tokenized sentences; without tokens, only the boundaries are scored."""
+    """Score tokenized sentences. For sentences without tokens, only the boundaries are scored."""
     scorer, vocabulary = model.scorer(), language_model(model)[1]
     numbers: dict[str, int] = {BEGIN: 0, END: 1}
     texts = [
@@ -140,15 +140,15 @@ def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> l
     types = list(numbers)
     ids = np.array([vocabulary.index(word) for word in types], dtype=np.int64)
     text_types = TextTypes(
-        encode=lambda chosen: model.cache.vectors([types[number] for number in chosen]),
-        words=lambda chosen: ids[chosen],
+        encode=lambda numbers: model.cache.vectors([types[number] for number in numbers]),
+        words=lambda numbers: ids[numbers],
         begin=0,
         end=1,
         unknown=vocabulary.index(UNKNOWN),
     )
     results: dict[int, SentenceScore] = {}
     initial = model.initial_state(state)
-    with model.lock, exact(model.device):
+    with model.lock, exact_products(model.device):
         for i, (values, unknown) in scorer.losses(text_types, texts, initial):
             forward, backward = (-values).tolist()
             results[i] = SentenceScore(
@@ -164,23 +164,23 @@ def score(model: ElmoModel, sentences: Sequence[Sequence[str]], state: str) -> l
 
 
 def language_model(model: ElmoModel) -> tuple[LMHead, Vocabulary]:
-    """Return the LM head and its words.
+    """Return the LM head and its vocabulary.
 
     Raises:
-        ConfigError: The model has none.
+        ConfigError: The model has no LM head or no vocabulary.
     """
     if model.head is None or model.vocabulary is None:
         raise ConfigError(
-            f"{model.source or 'This model'} has no language-model head with a vocabulary; "
-            "published weights do not include one. Train one with `elmo finetune`, or use a model "
-            "trained with `elmo train`."
+            f"{model.source or 'This model'} has no language-model head with a vocabulary, which "
+            "published weights do not include. Train a head with `elmo finetune`, or use a model "
+            "that was trained with `elmo train`."
         )
     model.vocabulary.require_specials()
     return model.head, model.vocabulary
 
 
 def lm_inputs(words: Iterable[str]) -> list[str]:
-    """Return the input of the LMs: words that look like special symbols are replaced by `<UNK>`."""
+    """Return the input of the LMs, with `<UNK>` for words that look like special symbols."""
     return [UNKNOWN if word in _AS_UNKNOWN else word for word in words]
 
 

@@ -1,11 +1,11 @@
-"""Static vectors for comparison: one vector per word, independent of context.
+"""Static vectors for comparison, with one vector per word, independent of context.
 
 They are read from a text file in word2vec or GloVe format, or by name from a package:
 
     glove-6b-50d    GloVe 6B, 400,000 words, 50 dimensions (extra `static`)
 
-A word is looked up as it is written, then in lower case. Tables such as GloVe 6B contain only
-lower-case words, so "Bank" and "bank" have the same vector.
+A word is looked up as written, and if it is not in the table, in lower case. Tables such as GloVe
+6B contain only lower-case words, so "Bank" and "bank" have the same vector.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class StaticVectors:
     def _rows(self) -> dict[str, int]:
         rows: dict[str, int] = {}
         for row, word in enumerate(self.words):
-            rows.setdefault(word, row)  # the first entry of a repeated word is used
+            rows.setdefault(word, row)  # if a word is repeated, use its first entry
         return rows
 
     def row(self, word: str) -> int | None:
-        """Return the row of a word, as written or lower-cased; None if it has none."""
+        """Return the row of a word, or None if the table does not contain it."""
         row = self._rows.get(word)
         return self._rows.get(word.lower()) if row is None else row
 
@@ -67,22 +67,22 @@ class StaticVectors:
         return vectors.reshape(-1)
 
     def table(self, words: Sequence[str]) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """Return the vectors of words, (n, D), and which words have one; the others are zero."""
+        """Return the vectors of words, (n, D), and a mask. Unknown words have zero vectors."""
         rows = [self.row(word) for word in words]
-        known = np.array([row is not None for row in rows], dtype=np.bool_)
+        is_known = np.array([row is not None for row in rows], dtype=np.bool_)
         vectors = np.zeros((len(rows), self.vectors.shape[1]), dtype=np.float32)
-        vectors[known] = self.vectors[[row for row in rows if row is not None]]
-        return vectors, known
+        vectors[is_known] = self.vectors[[row for row in rows if row is not None]]
+        return vectors, is_known
 
     def neighbors(self, word: str, k: int = 10, *, block: int = 65536) -> list[tuple[str, float]]:
-        """Return the k words nearest to a word, excluding the word itself, with their cosines."""
+        """Return the k words that are nearest to a word, with their cosine similarities."""
         query = unit(self.vector(word))
-        own = self.row(word)
+        own_row = self.row(word)
         best = TopK(k)
         for first in range(0, len(self), block):
             scores = unit(np.asarray(self.vectors[first : first + block], dtype=np.float32)) @ query
             ids = np.arange(first, first + len(scores))
-            scores[ids == own] = -np.inf
+            scores[ids == own_row] = -np.inf
             best.add(scores[None], ids)
         return [(self.words[row], score) for row, score in best.row(0)]
 
@@ -114,11 +114,11 @@ def read_static(path: str | Path, *, max_words: int | None = None) -> StaticVect
     """Read the text format of word2vec (with a header line of two numbers) or GloVe (without).
 
     Args:
-        path: The file, also .gz, .xz, .bz2, .zst.
-        max_words: Read no more than this many words; tables are sorted by frequency.
+        path: The file, which may be compressed (.gz, .xz, .bz2, .zst).
+        max_words: Maximum number of words to read. Tables are usually sorted by frequency.
 
     Raises:
-        DataError: A line is not a word and a vector of the right size.
+        DataError: A line does not contain a word and a vector of the correct size.
     """
     words: list[str] = []
     rows: list[FloatArray] = []
@@ -132,7 +132,7 @@ def read_static(path: str | Path, *, max_words: int | None = None) -> StaticVect
             break
         if dim is None:
             dim = len(fields) - 1
-        words.append(" ".join(fields[:-dim] if dim else fields))  # GloVe 840B: words with spaces
+        words.append(" ".join(fields[:-dim] if dim else fields))  # GloVe 840B has words with spaces
         rows.append(_vector(line, fields, dim))
     if not rows:
         raise DataError(f"{path} contains no vectors: expected a word and its vector on each line.")

@@ -1,16 +1,16 @@
 """The words that both language models expect at a position of a sentence.
 
-The forward LM predicts from the left context, the backward LM from the right context; neither sees
-the word itself. Together they give
+The forward LM predicts the word from the left context, and the backward LM from the right context.
+Neither of them reads the word itself. The combined prediction is
 
     p(w | left, right)  ~  p_forward(w | left) * p_backward(w | right) / p(w)
 
 which is exact if left and right are independent given w. Both factors contain the prior p(w), so
-it is divided out once. The result is normalized over the vocabulary.
+the product is divided by it once. The result is normalized over the vocabulary.
 
 p(w) is estimated by the log-uniform distribution over ranks from which training draws negatives,
-P(k) = log((k + 2) / (k + 1)) / log(V + 1), which is close to word frequencies if the vocabulary is
-sorted by frequency, as `elmo prepare` does.
+P(k) = log((k + 2) / (k + 1)) / log(V + 1). It is close to the word frequencies, because `elmo
+prepare` sorts the vocabulary by frequency.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from elmokit.embed.precision import exact
+from elmokit.embed.precision import exact_products
 from elmokit.embed.scoring import language_model, lm_inputs
 from elmokit.errors import ConfigError
 from elmokit.model.softmax import log_uniform
@@ -33,7 +33,7 @@ from elmokit.text.vocab import BEGIN, END, SPECIALS, Vocabulary
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
 
-_BLOCK = 16  # number of positions whose probabilities are in memory at once
+_BLOCK = 16  # number of positions to compute at once
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Substitutes:
         tokens: The sentence.
         position: The position in the sentence, counted from 0.
         forward: The words that the forward LM expects, most probable first.
-        backward: The words that the backward LM expects.
-        combined: The words that both expect, see above.
+        backward: The words that the backward LM expects, most probable first.
+        combined: The words with the highest combined probability, most probable first.
         state: The initial state of the language models.
     """
 
@@ -78,7 +78,7 @@ class Substitutes:
         return f"<Substitutes for '{self.word}': {words}{', ...' if self.combined[5:] else ''}>"
 
     def __str__(self) -> str:
-        """Return a table with a column per list."""
+        """Return a table with one column per list."""
         columns = [
             [name, *(f"{c.probability:7.4f} {c.word}" for c in getattr(self, name))]
             for name in ("forward", "backward", "combined")
@@ -101,10 +101,10 @@ def substitutes_at(
     state: str = "reset",
     specials: bool = False,
 ) -> list[Substitutes]:
-    """Return the most probable words at several positions of a sentence, which is read only once.
+    """Return the most probable words at several positions of a sentence, which is computed once.
 
-    The forward LM predicts w_k from its state at w_(k-1), the backward LM from w_(k+1), so
-    neither has read w_k.
+    The forward LM predicts w_k from its output at w_(k-1), and the backward LM from its output at
+    w_(k+1), so neither of them has read w_k.
     """
     head, vocabulary = language_model(model)
     if k < 1:
@@ -114,7 +114,7 @@ def substitutes_at(
     unigram = log_uniform(torch.arange(n_words), n_words).double().log().to(model.device)
     d = model.config.lstm.projection_dim
     results: list[Substitutes] = []
-    with model.lock, torch.inference_mode(), exact(model.device):
+    with model.lock, torch.inference_mode(), exact_products(model.device):
         top = model.read([BEGIN, *lm_inputs(tokens), END], initial)[-1]  # (T + 2, 2D)
         for first in range(0, len(positions), _BLOCK):
             block = positions[first : first + _BLOCK]
@@ -127,8 +127,8 @@ def substitutes_at(
                 for log_p in (forward, backward, combined)
             ]
             results += [
-                Substitutes(tuple(tokens), position, ahead, back, both, state)
-                for position, ahead, back, both in zip(block, *lists, strict=True)
+                Substitutes(tuple(tokens), position, from_left, from_right, both, state)
+                for position, from_left, from_right, both in zip(block, *lists, strict=True)
             ]
     return results
 
@@ -136,10 +136,10 @@ def substitutes_at(
 def _most_probable(
     log_p: Tensor, k: int, vocabulary: Vocabulary, *, specials: bool
 ) -> list[tuple[Candidate, ...]]:
-    listed = log_p.clone()
+    scores = log_p.clone()
     if not specials:
-        listed[:, [vocabulary.index(word) for word in SPECIALS]] = -torch.inf
-    n_listed = len(vocabulary) - (0 if specials else len(SPECIALS))
-    values, words = torch.topk(listed, min(k, n_listed))
+        scores[:, [vocabulary.index(word) for word in SPECIALS]] = -torch.inf
+    n_candidates = len(vocabulary) - (0 if specials else len(SPECIALS))
+    values, words = torch.topk(scores, min(k, n_candidates))
     rows = zip(values.exp().tolist(), words.tolist(), strict=True)
     return [tuple(Candidate(vocabulary[w], p) for p, w in zip(*row, strict=True)) for row in rows]

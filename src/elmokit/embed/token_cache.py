@@ -14,20 +14,21 @@ MAX_BYTES = 256 * 2**20
 
 
 class TokenCache:
-    """A table of token vectors with a size limit, in front of a token encoder.
+    """Stores the output of a token encoder in a table with a limited size.
 
-    The table is a numpy array or a torch tensor, depending on `allocate`.
+    The table is a NumPy array or a tensor, depending on `allocate`.
 
     Args:
         encode: Computes x of distinct tokens, (n, D). The caller holds the lock.
-        allocate: Returns an uninitialized table with this many rows.
-        lock: Held while the table is used: the lock of the model, because encoding uses its engine.
-        capacity: Maximum number of tokens. New tokens replace the oldest ones.
-        index: Converts row numbers to an index of the table.
+        allocate: Returns an uninitialized table with a given number of rows.
+        lock: The lock of the model, which is held while the table is used, because encoding uses
+            the engine of the model.
+        capacity: Maximum number of tokens. New tokens replace the oldest tokens.
+        index: Converts row numbers to an index for the table.
 
     Attributes:
-        hits: How many tokens were in the cache, each counted once per call.
-        misses: How many were not.
+        hits: Number of tokens that were in the cache. Each call counts distinct tokens.
+        misses: Number of tokens that were not in the cache.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class TokenCache:
         self.misses = 0
 
     def vectors(self, tokens: Sequence[str]) -> Any:
-        """Return x of distinct tokens, (n, D), in their order; a copy."""
+        """Return a copy of x_k of distinct tokens, (n, D), in the given order."""
         with self._lock:
             rows = np.array([self._rows.get(token, -1) for token in tokens], dtype=np.int64)
             is_new = rows < 0
@@ -63,13 +64,13 @@ class TokenCache:
             new = self.encode(missing)
             out = self._allocate(len(tokens))
             out[self._index(np.flatnonzero(is_new))] = new
-            # Before `_store` may overwrite a row.
+            # Copy the cached rows before `_store` overwrites them.
             out[self._index(np.flatnonzero(~is_new))] = self._table[self._index(rows[~is_new])]
             self._store(missing, new)
             return out
 
     def clear(self) -> None:
-        """Remove all tokens; `hits` and `misses` keep their values."""
+        """Remove all tokens, without resetting `hits` and `misses`."""
         with self._lock:
             self._rows.clear()
             self._tokens.clear()

@@ -22,8 +22,8 @@ def as_tokens(sentence: object, index: int, kind: str = "Sentence") -> Tokenized
 
     Args:
         sentence: A string, or any iterable of tokens.
-        index: Its index in the input, for errors.
-        kind: Its name in errors.
+        index: The index of the sentence in the input, for error messages.
+        kind: "Sentence" or "Text", for error messages.
     """
     if isinstance(sentence, str):
         tokens = words(sentence)
@@ -47,7 +47,7 @@ def as_tokens(sentence: object, index: int, kind: str = "Sentence") -> Tokenized
 
 def tokenize_all(sentences: Iterable[Any]) -> Iterable[Tokenized]:
     """Return the tokens and offsets of each sentence; see `as_tokens`."""
-    # The usual case, checked by loops in C.
+    # A fast path for the usual case, with loops that run in C.
     are_lists = type(sentences) is list and set(map(type, sentences)) == {list}
     if are_lists and set(map(type, chain.from_iterable(sentences))) <= {str}:
         return [(tokens.copy(), None) for tokens in sentences]
@@ -55,7 +55,7 @@ def tokenize_all(sentences: Iterable[Any]) -> Iterable[Tokenized]:
 
 
 def check_sentences(sentences: object, kind: str = "sentence") -> None:
-    """Raise an error for anything that is not an iterable of sentences or other texts."""
+    """Raise an error if the argument is not an iterable of sentences or texts."""
     if isinstance(sentences, str | bytes) or not isinstance(sentences, Iterable):
         raise DataError(
             f"Expected a list of {kind}s, got type {type(sentences).__name__}. A {kind} is a "
@@ -64,7 +64,7 @@ def check_sentences(sentences: object, kind: str = "sentence") -> None:
 
 
 def check_texts(texts: Any) -> None:
-    """Raise an error for anything that is not a list of texts."""
+    """Raise an error if the argument is not a list or a column of texts."""
     check_sentences(texts, "text")
     shape = getattr(texts, "shape", (0,))
     if len(shape) != 1:
@@ -74,12 +74,12 @@ def check_texts(texts: Any) -> None:
         )
 
 
-def sentences_of(text: Any, index: int) -> list[list[str]]:
-    """Split a text into tokenized sentences; a list of tokens is one sentence.
+def split_text(text: Any, index: int) -> list[list[str]]:
+    """Split a text into tokenized sentences. A list of tokens is a single sentence.
 
     Args:
         text: A string, or any iterable of tokens.
-        index: Its index in the input, for errors.
+        index: The index of the text in the input, for error messages.
     """
     if isinstance(text, str):
         return [words(text[start:end]) for start, end in split_sentences(text)]
@@ -87,7 +87,7 @@ def sentences_of(text: Any, index: int) -> list[list[str]]:
 
 
 def truncated_tokens(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> list[str]:
-    """Return the tokens that are too long for the token encoder, which reads only the beginning."""
+    """Return the tokens that the token encoder truncates, because they are too long."""
     distinct = set(chain.from_iterable(sentences))
     truncated: set[str] = set()
     if (lexicon := config.lexicon) is not None:
@@ -100,7 +100,7 @@ def truncated_tokens(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> 
 
 
 def truncation_warning(config: BiLMConfig, tokens: Sequence[str]) -> str:
-    """Return the warning about truncated tokens."""
+    """Return the text of the warning about truncated tokens."""
     return (
         f"Truncated {plural(len(tokens), 'token')} to {longest_token(config)}; the first is "
         f"'{tokens[0][:60]}'."

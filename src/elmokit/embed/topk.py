@@ -1,10 +1,9 @@
-"""The k best scores of blocks of scores, for exact searches in texts of any length.
+"""Find the k best scores, for exact searches in texts of any length.
 
-Each row is a separate search. Blocks can be added in any order; the result is the same as for all
-scores at once. For equal scores, the smaller id is better.
+Each row is a separate search. Scores are added in blocks, in any order. If scores are equal, the
+smaller id is better.
 
-With groups, only the best score of each group is listed, for example one token per word. Dropped
-members of a group need not be stored: another member is listed only if it is among the k best.
+With groups, only the best candidate of each group is kept, for example one token per word.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from numpy.typing import NDArray
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError
 
-# Vectors are reproducible to about 2e-6; scores that differ less are equal.
+# Vectors are reproducible to about 2e-6, so smaller differences between scores are ignored.
 _DIGITS = 6
 
 
 class TopK:
-    """The k best scores of each row so far.
+    """Collects the k best scores of each row.
 
     Args:
         k: Number of scores to keep.
         rows: Number of searches.
 
     Attributes:
-        scores: The best first, shape (rows, k); -inf if there are fewer than k.
-        ids: Their ids, shape (rows, k); -1 if there are fewer than k.
+        scores: The best scores, best first, shape (rows, k). Filled with -inf.
+        ids: The ids of the best scores, shape (rows, k). Filled with -1.
     """
 
     def __init__(self, k: int, rows: int = 1) -> None:
@@ -44,24 +43,26 @@ class TopK:
         ids: NDArray[np.int64],
         groups: NDArray[np.int64] | None = None,
     ) -> None:
-        """Add a block.
+        """Add a block of candidates.
 
         Args:
-            scores: Shape (rows, n); they are rounded to six digits. -inf excludes a candidate.
-            ids: The ids of the scores, shape (n,) or (rows, n), not negative, each added once.
-            groups: The group of each candidate, with the shape of `ids`. Either all blocks have
-                groups or none has.
+            scores: The scores, shape (rows, n). They are rounded to six digits. -inf excludes a
+                candidate.
+            ids: The ids of the candidates, shape (n,) or (rows, n). They must not be negative, and
+                each id can be added only once.
+            groups: The group of each candidate, with the shape of `ids`. Pass groups for all
+                blocks or for none.
         """
         scores = np.round(scores, _DIGITS)
         ids = np.broadcast_to(ids, scores.shape)
         groups = ids if groups is None else np.broadcast_to(groups, scores.shape)
-        for row, own in enumerate(scores):
-            new = np.flatnonzero((own >= self.scores[row, -1]) & (own > -np.inf))
+        for row, values in enumerate(scores):
+            new = np.flatnonzero((values >= self.scores[row, -1]) & (values > -np.inf))
             if new.size:
-                self._merge(row, own[new], ids[row, new], groups[row, new])
+                self._merge(row, values[new], ids[row, new], groups[row, new])
 
     def row(self, row: int) -> list[tuple[int, float]]:
-        """Return the ids and scores of a row, the best first."""
+        """Return the ids and scores of a row, best first."""
         pairs = zip(self.ids[row].tolist(), self.scores[row].tolist(), strict=True)
         return [(number, score) for number, score in pairs if number >= 0]
 
@@ -79,5 +80,5 @@ class TopK:
         order = np.lexsort((ids, -scores))
         _, first = np.unique(groups[order], return_index=True)
         best = order[np.sort(first)[: self.ids.shape[1]]]
-        for kept, values in ((self.scores, scores), (self.ids, ids), (self._groups, groups)):
-            kept[row, : best.size] = values[best]
+        for stored, values in ((self.scores, scores), (self.ids, ids), (self._groups, groups)):
+            stored[row, : best.size] = values[best]

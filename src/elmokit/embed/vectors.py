@@ -1,4 +1,4 @@
-"""The vectors of a sentence as numpy arrays, and cosines between vectors."""
+"""The vectors of a sentence as NumPy arrays, and cosine similarities between vectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elmokit.errors import DataError, suggest
 
 FloatArray = NDArray[np.float32]
 
-_SHOWN = 60  # tokens that a notebook shows
+_MAX_SHOWN = 60  # number of tokens to show in a notebook
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class SentenceVectors:
 
     @property
     def average(self) -> FloatArray:
-        """The plain mean of all layers, shape (T, 2D)."""
+        """The mean of all layers, shape (T, 2D)."""
         average: FloatArray = self.layers.mean(axis=0)
         return average
 
@@ -51,12 +51,12 @@ class SentenceVectors:
         *,
         w: Sequence[float] | None = None,
     ) -> FloatArray:
-        """Mix the layers with given weights: gamma * sum_j s_j h_{k,j}.
+        """Mix the layers: gamma * sum_j s_j h_{k,j}.
 
         Args:
-            s: One weight per layer, not normalized.
+            s: The weights, one per layer, which are not normalized.
             gamma: The scale.
-            w: Alternatively, the weights before the softmax, as a task model stores them.
+            w: The weights before the softmax, as stored in a task model, instead of `s`.
 
         Returns:
             ELMo_k, shape (T, 2D). Without weights, the average of the layers.
@@ -72,7 +72,7 @@ class SentenceVectors:
 
         Args:
             layer: A layer number, "top", "average", "concat", "mix" or "all".
-            mix: With "mix", the weights s, one per layer; they are not normalized.
+            mix: With "mix", the weights s, one per layer, which are not normalized.
             gamma: With "mix", the scale.
 
         Returns:
@@ -85,7 +85,7 @@ class SentenceVectors:
 
         Args:
             word: A token of the sentence, exactly as in `tokens`.
-            occurrence: Which occurrence of the word, counted from 0.
+            occurrence: Number of the occurrence of the word, counted from 0.
         """
         positions = [k for k, token in enumerate(self.tokens) if token == word]
         if not positions:
@@ -107,37 +107,37 @@ class SentenceVectors:
 
     def __repr__(self) -> str:
         shown = " ".join(self.tokens[:12]) + (" ..." if len(self.tokens) > 12 else "")
-        shown = shown.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair
+        shown = shown.encode("utf-8", "backslashreplace").decode()  # lone surrogates
         return f"<SentenceVectors {list(self.layers.shape)}: {shown}>"
 
     def _repr_html_(self) -> str:
         """Show the tokens in a notebook, each with the nearest tokens of the sentence."""
         from elmokit import html
 
-        shown = self.top[:_SHOWN]
+        shown = self.top[:_MAX_SHOWN]
         cosines = similarity(shown, shown)
         np.fill_diagonal(cosines, -1)
         titles = []
         for row in cosines:
-            near = [k for k in np.argsort(-row)[:3].tolist() if row[k] > -1]
-            titles.append("\n".join(f"{self.tokens[k]} {row[k]:.2f}" for k in near))
+            nearest = [k for k in np.argsort(-row)[:3].tolist() if row[k] > -1]
+            titles.append("\n".join(f"{self.tokens[k]} {row[k]:.2f}" for k in nearest))
         layers, n, dim = self.layers.shape
         note = f"{n:,} tokens, {layers} layers of {dim}. Darker tokens are closer to another token "
         note += "of the sentence (top layer); hover to see which."
         largest = cosines.max(axis=1, initial=0.0).tolist()
-        return html.chips(self.tokens, largest, titles, limit=_SHOWN) + html.caption(note)
+        return html.chips(self.tokens, largest, titles, limit=_MAX_SHOWN) + html.caption(note)
 
 
 def padded(vectors: Sequence[FloatArray]) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Pad the vectors of sentences to one array, as AllenNLP and bilm-tf return them.
+    """Pad the vectors of sentences to a single array, as AllenNLP and bilm-tf do.
 
     Args:
-        vectors: For each sentence `.top`, `.average` or a `.mix`, shape (T, 2D); or `.layers`,
-            shape (L + 1, T, 2D). T may differ.
+        vectors: An array for each sentence: `.top`, `.average` or `.mix(...)` of shape (T, 2D), or
+            `.layers` of shape (L + 1, T, 2D).
 
     Returns:
-        Shape (B, T, 2D) or (B, L + 1, T, 2D) with the largest T, padded with zeros; and the mask
-        (B, T), which is True for tokens.
+        The vectors, padded with zeros to the largest T, shape (B, T, 2D) or (B, L + 1, T, 2D), and
+        the mask, which is True for tokens, shape (B, T).
     """
     if not len(vectors):
         raise DataError("Expected the vectors of at least one sentence, got an empty list.")
@@ -150,7 +150,7 @@ def padded(vectors: Sequence[FloatArray]) -> tuple[FloatArray, NDArray[np.bool_]
 
 
 def unit(vectors: FloatArray) -> FloatArray:
-    """Return vectors of length 1, shape (..., D); a zero vector stays zero."""
+    """Scale vectors to length 1, shape (..., D). Zero vectors remain zero."""
     lengths: FloatArray = np.linalg.norm(vectors, axis=-1, keepdims=True)
     lengths[lengths == 0] = 1
     scaled: FloatArray = vectors / lengths
@@ -158,12 +158,12 @@ def unit(vectors: FloatArray) -> FloatArray:
 
 
 def similarity(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return the cosine of every row of `a` with every row of `b`, shape (N, M)."""
+    """Return the cosine similarity of each row of `a` to each row of `b`, shape (N, M)."""
     products: FloatArray = unit(np.atleast_2d(a)) @ unit(np.atleast_2d(b)).T
     return products
 
 
 def cosines(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return the cosine of each row of `a` with the same row of `b`, shape (n,)."""
+    """Return the cosine similarity of each row of `a` to the same row of `b`, shape (n,)."""
     products: FloatArray = np.einsum("nd,nd->n", unit(a), unit(b))
     return products

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
-from elmokit.embed.precision import exact as exact_products
+from elmokit.embed.precision import exact_products
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import char_ids_table
 from elmokit.model.lstm import LstmState

@@ -18,7 +18,7 @@ from elmokit.compat.allennlp.bilm import _ElmoBiLm
 from elmokit.compat.allennlp.elmo import DEFAULT_MODEL, batch_to_ids
 from elmokit.device import choose_device
 from elmokit.embed.layer_choice import LayerChoice
-from elmokit.embed.precision import exact
+from elmokit.embed.precision import exact_products
 from elmokit.errors import ConfigError, DataError
 from elmokit.model.elmo import remove_boundaries
 from elmokit.storage.atomic import replace_file
@@ -68,7 +68,7 @@ class ElmoEmbedder:
         """
         # `cuda_device` may be outdated, because users can move the biLM.
         device = next(self.elmo_bilm.parameters()).device
-        with torch.no_grad(), exact(device):
+        with torch.no_grad(), exact_products(device):
             output = self.elmo_bilm(batch_to_ids(batch).to(device))
         mask = output["mask"]
         layers = [remove_boundaries(layer, mask) for layer in output["activations"]]
