@@ -132,7 +132,7 @@ def test_invalid_brackets_are_errors(elmo: ElmoModel, text: str, message: str) -
 def test_other_invalid_input_is_an_error(elmo: ElmoModel) -> None:
     with pytest.raises(DataError, match="expected 0 to 1"):
         elmo.substitutes(["I", "read"], position=2)
-    with pytest.raises(DataError, match="requires position="):
+    with pytest.raises(DataError, match="requires the argument position"):
         elmo.substitutes(["I", "read"])
     with pytest.raises(DataError):
         elmo.substitutes(SENTENCE, position=1)

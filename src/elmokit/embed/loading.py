@@ -119,8 +119,8 @@ def _load_onnx(
         )
     if weights is not None:
         raise WeightsError(
-            f"{path} is an ONNX model, which already contains its weights. Remove the argument weights "
-            f"('{weights}')."
+            f"{path} is an ONNX model, which already contains its weights. Remove the argument "
+            f"weights ('{weights}')."
         )
     return OnnxModel(onnxdir.load(Path(path).expanduser()), device=device, precision=precision)
 
