@@ -60,14 +60,14 @@ def test_shutdown_finishes_accepted_requests() -> None:
 
 def test_requests_are_rejected_during_startup_and_shutdown() -> None:
     with running(ALONE) as server, client(server) as http:
-        hosted, server.service._resources = server.service._resources, None
+        resources, server.service._resources = server.service._resources, None
         found = embed(http)
         assert error(found, 503)
         assert found.headers["retry-after"]
         assert http.get("/readyz").json() == {"status": "loading"}
         assert http.get("/readyz").status_code == 503
         assert http.get("/healthz").status_code == 200
-        server.service._resources = hosted
+        server.service._resources = resources
         server.service.shutdown = True
         assert error(embed(http), 503)
         assert http.get("/readyz").json() == {"status": "stopping"}

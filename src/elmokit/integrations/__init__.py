@@ -1,11 +1,11 @@
-"""Integrations with other libraries; each module needs the extra of its name.
+"""Integrations with other libraries. Each module requires the extra with the same name.
 
-spacy         a pipeline component `elmokit`: vectors of spaCy's tokens
+spacy         the pipeline component `elmokit`, which computes vectors for spaCy's tokens
 sklearn       `ElmoVectorizer`, a transformer for scikit-learn pipelines
-gensim        `KeyedVectors` of words, from layer 0 or averaged over a corpus
+gensim        `KeyedVectors` with one vector per word: layer 0, or the average over a corpus
 flair         `ElmoEmbeddings`, token embeddings for flair
 sentence_transformers  `ElmoTokens`, the first module of a SentenceTransformer
-hub           model directories for the Hugging Face Hub (`elmokit.load("hf://user/model")`)
+hub           model directories for the Hugging Face Hub
 arrow         vectors as zero-copy Arrow columns, for pandas and polars
-named         a reference to a model, which is loaded on first use
+named         references to models, which are loaded on first use
 """

@@ -1,13 +1,13 @@
-"""Vectors as Arrow columns without copying, for pandas and polars.
+"""Convert vectors to Arrow tables without copying, for pandas and polars.
 
-    to_arrow(out)                       a `pyarrow.Table`, one row per token
-    to_pandas(out), to_polars(out)      data frames that share the memory
-    from_arrow(table)                   `SentenceVectors` from any of the three
+    to_arrow(out)                       a `pyarrow.Table` with one row per token
+    to_pandas(out), to_polars(out)      data frames that share the memory of the vectors
+    from_arrow(table)                   `SentenceVectors` from a table or data frame
 
-A row has `sentence`, `token_index`, `token`, `start`, `end` (null for tokenized input) and
-`layer_0`, `layer_1`, ... (fixed-size lists of 2D values), or `vector` for one vector per token, as
-in the Parquet files of `elmo embed`. Layers are not copied: every sentence is a chunk of the table
-that shares the memory of its vectors.
+The columns are the same as in the Parquet files of `elmo embed`: `sentence`, `token_index`,
+`token`, `start` and `end` (null for tokenized input), and the vectors as fixed-size lists:
+`layer_0`, `layer_1`, ..., or `vector` for one vector per token. Each sentence is a chunk of the
+table that shares the memory of its vectors.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def to_arrow(
 
     Args:
         vectors: The result of `embed`.
-        layer: One vector per token, in the column `vector`: a layer number, "top", "average",
-            "concat" or "mix". "all": one column per layer.
-        mix: With "mix": the weights s, one per layer, not normalized.
-        gamma: With "mix": the scale.
+        layer: A layer number, "top", "average", "concat" or "mix", for one vector per token in the
+            column `vector`; or "all", for one column per layer.
+        mix: With layer "mix": the weights s, one per layer, not normalized.
+        gamma: With layer "mix": the scale.
 
     Returns:
-        A table with one chunk per sentence that has tokens. Columns that are single layers share
+        A table with one chunk per non-empty sentence. Columns that contain a single layer share
         the memory of `vectors`, which must not be modified afterwards.
     """
     items = [vectors] if isinstance(vectors, SentenceVectors) else list(vectors)
@@ -74,38 +74,38 @@ def _batch(vectors: SentenceVectors, sentence: int, choice: LayerChoice) -> pa.R
     return pa.record_batch(columns)
 
 
-def to_pandas(vectors: SentenceVectors | Sequence[SentenceVectors], **chosen: Any) -> Any:
-    """Return a `pandas.DataFrame` whose columns are Arrow's, over the same memory.
+def to_pandas(vectors: SentenceVectors | Sequence[SentenceVectors], **options: Any) -> Any:
+    """Return a `pandas.DataFrame` with Arrow columns, which share the memory of the vectors.
 
     Args:
         vectors: The result of `embed`.
-        chosen: `layer`, `mix` and `gamma`, as for `to_arrow`.
+        options: `layer`, `mix` and `gamma`, as for `to_arrow`.
     """
     with optional_imports(None, "pandas output"):
         import pandas as pd
-    return to_arrow(vectors, **chosen).to_pandas(types_mapper=pd.ArrowDtype)
+    return to_arrow(vectors, **options).to_pandas(types_mapper=pd.ArrowDtype)
 
 
-def to_polars(vectors: SentenceVectors | Sequence[SentenceVectors], **chosen: Any) -> Any:
-    """Return a `polars.DataFrame` over the same memory; only the strings are copied.
+def to_polars(vectors: SentenceVectors | Sequence[SentenceVectors], **options: Any) -> Any:
+    """Return a `polars.DataFrame`, which shares the memory of the vectors. Strings are copied.
 
     Args:
         vectors: The result of `embed`.
-        chosen: `layer`, `mix` and `gamma`, as for `to_arrow`.
+        options: `layer`, `mix` and `gamma`, as for `to_arrow`.
     """
     with optional_imports(None, "polars output"):
         import polars as pl
-    return pl.from_arrow(to_arrow(vectors, **chosen), rechunk=False)
+    return pl.from_arrow(to_arrow(vectors, **options), rechunk=False)
 
 
 def matrix(column: Any) -> FloatArray:
-    """Return a column of vectors as an array (n, D), over the same memory if it is one chunk.
+    """Return a column of vectors as an array (n, D), without copying if it is a single chunk.
 
     Args:
-        column: A column of a table, or of a data frame of polars or (Arrow-backed) pandas.
+        column: A column of a table or of a data frame. In pandas, it must be an Arrow column.
     """
     if not isinstance(column, pa.Array | pa.ChunkedArray):
-        # All three support this protocol; a pandas series since pandas 3.
+        # pandas supports this protocol since version 3.
         is_stream = hasattr(column, "__arrow_c_stream__")
         column = pa.chunked_array(column) if is_stream else pa.array(column)
     if not pa.types.is_fixed_size_list(column.type) or column.null_count:
@@ -116,19 +116,19 @@ def matrix(column: Any) -> FloatArray:
     dim = column.type.list_size
     empty = np.empty((0, dim), np.float32)
     chunks = [column] if isinstance(column, pa.Array) else column.chunks
-    parts = [chunk.flatten().to_numpy(zero_copy_only=True).reshape(-1, dim) for chunk in chunks]
-    vectors: FloatArray = parts[0] if len(parts) == 1 else np.concatenate([empty, *parts])
+    arrays = [chunk.flatten().to_numpy(zero_copy_only=True).reshape(-1, dim) for chunk in chunks]
+    vectors: FloatArray = arrays[0] if len(arrays) == 1 else np.concatenate([empty, *arrays])
     return vectors
 
 
 def from_arrow(table: Any) -> list[SentenceVectors]:
-    """Return the sentences of a table that `to_arrow` created with all layers.
+    """Return the sentences of a table with all layers.
 
-    The vectors are copied to one array per sentence. A sentence without tokens has no row; it is
-    restored if a later sentence has tokens.
+    The vectors are copied to one array per sentence. Sentences without tokens have no rows. They
+    are restored unless they are at the end.
 
     Args:
-        table: The table, or its data frame in pandas or polars.
+        table: A table or data frame from `to_arrow`, `to_pandas` or `to_polars`.
     """
     table = pa.table(table)
     names = [name for name in table.column_names if name.startswith(_LAYER)]
@@ -136,11 +136,11 @@ def from_arrow(table: Any) -> list[SentenceVectors]:
     if missing := sorted(expected - set(table.column_names)):
         raise DataError(
             f"The table has no column {', '.join(missing)}, so it does not contain all layers; "
-            f"found {', '.join(table.column_names)}. Create it with to_arrow, without `layer`."
+            f"found {', '.join(table.column_names)}. Create it with to_arrow and layer='all'."
         )
     numbers = table.column("sentence").to_numpy()
     if (np.diff(numbers) < 0).any():
-        raise DataError("The rows are not in the order of the sentences. Sort them first.")
+        raise DataError("The rows are not sorted by the column 'sentence'. Sort them first.")
     layers = [matrix(table.column(f"{_LAYER}{j}")) for j in range(len(names))]
     words = table.column("token").to_pylist()
     starts, ends = (table.column(name).to_pylist() for name in ("start", "end"))
@@ -149,9 +149,9 @@ def from_arrow(table: Any) -> list[SentenceVectors]:
     sentences = []
     for first, end in pairwise(bounds):
         offsets = list(zip(starts[first:end], ends[first:end], strict=True))
-        known = all(start is not None for start, _ in offsets)
+        has_offsets = all(start is not None for start, _ in offsets)
         h = np.stack([layer[first:end] for layer in layers])
-        sentences.append(SentenceVectors(words[first:end], offsets if known else None, h))
+        sentences.append(SentenceVectors(words[first:end], offsets if has_offsets else None, h))
     return sentences
 
 

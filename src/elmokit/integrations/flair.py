@@ -1,10 +1,10 @@
-"""Token embeddings for flair, in place of the class that flair removed with AllenNLP.
+"""Token embeddings for flair, which replace flair's former ELMo embeddings.
 
     tagger = SequenceTagger(embeddings=ElmoEmbeddings(layer="top"), ...)
 
-The biLM is frozen. Sentences are embedded independently, with flair's tokens. A saved flair model
-contains the settings, the name of the model and its fingerprint, not the weights of the biLM;
-import this module before `SequenceTagger.load`.
+The biLM is frozen. Sentences are tokenized by flair and embedded independently. A saved flair model
+contains the settings and the name and fingerprint of the biLM, but not its weights. Import this
+module before you call `SequenceTagger.load`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ with optional_imports("flair", "ElmoEmbeddings"):
 
 @register_embeddings  # type: ignore[untyped-decorator, unused-ignore]
 class ElmoEmbeddings(TokenEmbeddings):  # type: ignore[misc]
-    """Contextual vectors of flair's tokens.
+    """Contextual vectors for flair's tokens.
 
     Args:
-        model: As for `elmokit.load`: a name, a path, `hf://user/model`; None is the bundled model.
+        model: A model for `elmokit.load`: a name, a path or `hf://user/model`. Default: the bundled
+            model.
         layer: The vector of a token: a layer number, "top", "average", "mix", or "concat" (all
             layers concatenated, L + 1 times as long).
         mix: With layer "mix": the weights s, one per layer, not normalized.
         gamma: With layer "mix": the scale.
         precision: "exact" or "fast".
-        batch_tokens: Maximum number of tokens per batch; None: the model's default.
-        fingerprint: The expected fingerprint of the model; set when flair loads a saved model.
+        batch_tokens: Maximum number of tokens per batch. Default: chosen by the model.
+        fingerprint: The expected fingerprint of the model. Set when flair loads a saved model.
     """
 
     def __init__(
@@ -75,9 +76,9 @@ class ElmoEmbeddings(TokenEmbeddings):  # type: ignore[misc]
                 token.set_embedding(self.name, row)
 
     def to_params(self) -> dict[str, Any]:
-        """Return the arguments that a saved flair model stores."""
+        """Return the arguments to store in a saved flair model."""
         values = asdict(self._model) | {"fingerprint": self._model.identify()}
-        del values["device"]  # flair's
+        del values["device"]  # always the device of flair
         return {"model": values.pop("name"), **values}
 
     @classmethod

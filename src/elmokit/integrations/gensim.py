@@ -1,9 +1,9 @@
-"""One vector per word, as gensim's `KeyedVectors`, for its searches, analogies and file formats.
+"""Compute one vector per word as `KeyedVectors`, for gensim's searches, analogies and file formats.
 
-layer_zero    layer 0 of words, which is independent of context
+layer_zero    layer 0 of words, which does not depend on the context
 averaged      the mean of the vectors of all uses of a word in a corpus
-to_keyed      static vectors (see `elmokit.embed.static`) as `KeyedVectors`
-from_keyed    `KeyedVectors` as static vectors; gensim also reads word2vec's binary files
+to_keyed      convert static vectors (see `elmokit.embed.static`) to `KeyedVectors`
+from_keyed    convert `KeyedVectors` to static vectors
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Corpus = str | Path | Iterable[str] | Iterable[Sequence[str]]
 
 
 def layer_zero(elmo: ElmoModel, words: Iterable[str]) -> KeyedVectors:
-    """Return layer 0 of words, h_{k,0} = [x_k; x_k]: words with similar spelling are near.
+    """Return layer 0 of words, h_{k,0} = [x_k; x_k]. Words with similar spelling are similar.
 
     Args:
         elmo: The model.
-        words: The words; duplicates are removed.
+        words: The words. Duplicates are removed.
     """
-    chosen = list(dict.fromkeys(words))
-    if not chosen:
+    selected = list(dict.fromkeys(words))
+    if not selected:
         raise DataError("The list of words is empty. Pass at least one word.")
-    as_tokens(chosen, 0)  # checks that they are strings
-    return _keyed(chosen, np.tile(elmo.encode_words(chosen), 2))
+    as_tokens(selected, 0)  # checks that they are strings
+    return _keyed(selected, np.tile(elmo.encode_words(selected), 2))
 
 
 def averaged(
@@ -54,34 +54,34 @@ def averaged(
     min_count: int = 5,
     max_words: int = 100_000,
 ) -> KeyedVectors:
-    """Return the mean of each word's vectors over a corpus, which is read sentence by sentence.
+    """Return the mean of each word's vectors over a corpus.
 
-    Memory depends on the number of words, not on the size of the corpus.
+    Memory usage depends on the number of words, not on the size of the corpus.
 
     Args:
         elmo: The model.
-        sentences: Strings or lists of tokens, or a text file with one sentence per line. Without
-            `words` they are read twice, first to count words, so they cannot be an iterator.
+        sentences: Strings or lists of tokens, or the path of a text file with one sentence per
+            line. Must not be an iterator unless `words` is set, because the corpus is read twice.
         layer: The vector of a token: a layer number, "top", "average", "concat" or "mix".
-        mix: With "mix": the weights s, one per layer, not normalized.
-        gamma: With "mix": the scale.
-        words: The words to average; words that do not occur are omitted. Default: the most
+        mix: With layer "mix": the weights s, one per layer, not normalized.
+        gamma: With layer "mix": the scale.
+        words: The words to average. Words that do not occur are omitted. Default: the most
             frequent words.
-        min_count: Omit words that occur less often, because the mean of few uses is noisy.
-        max_words: Maximum number of words; keeps the most frequent.
+        min_count: Minimum number of occurrences of a word. The mean of few uses is noisy.
+        max_words: Maximum number of words. The most frequent words are kept.
 
     Returns:
-        The vectors, most frequent word first, with the attribute "count".
+        The vectors in decreasing order of frequency, with the attribute "count".
     """
     validate("min_count", min_count, Count)
     validate("max_words", max_words, Count)
     choice = LayerChoice.parse(layer, elmo.config.n_layers, mix, gamma, allow_all=False)
-    chosen = _most_frequent(sentences, min_count, max_words) if words is None else list(words)
-    places = {word: place for place, word in enumerate(dict.fromkeys(chosen))}
-    counts = np.zeros(len(places), dtype=np.int64)
-    sums = np.zeros((len(places), choice.dim(elmo.config.output_dim)))
-    for vectors in elmo.stream(s for s in _tokenized(sentences) if not places.keys().isdisjoint(s)):
-        uses = [(k, places[t]) for k, t in enumerate(vectors.tokens) if t in places]
+    selected = _most_frequent(sentences, min_count, max_words) if words is None else list(words)
+    index = {word: i for i, word in enumerate(dict.fromkeys(selected))}
+    counts = np.zeros(len(index), dtype=np.int64)
+    sums = np.zeros((len(index), choice.dim(elmo.config.output_dim)))
+    for vectors in elmo.stream(s for s in _tokenized(sentences) if not index.keys().isdisjoint(s)):
+        uses = [(k, index[t]) for k, t in enumerate(vectors.tokens) if t in index]
         k, rows = (list(column) for column in zip(*uses, strict=True))
         np.add.at(sums, rows, choice.apply(vectors.layers)[k])
         np.add.at(counts, rows, 1)
@@ -93,21 +93,21 @@ def averaged(
         )
     frequent = frequent[np.argsort(-counts[frequent], kind="stable")]
     means = (sums[frequent] / counts[frequent, None]).astype(np.float32)
-    names = list(places)
-    keyed = _keyed([names[place] for place in frequent.tolist()], means)
+    names = list(index)
+    keyed = _keyed([names[i] for i in frequent.tolist()], means)
     for word, count in zip(keyed.index_to_key, counts[frequent].tolist(), strict=True):
         keyed.set_vecattr(word, "count", count)
     return keyed
 
 
 def to_keyed(table: StaticVectors) -> KeyedVectors:
-    """Return static vectors as gensim's; of duplicate words, the first is used."""
+    """Convert static vectors to gensim's. The first one of duplicate words is used."""
     words = list(dict.fromkeys(table.words))
     return _keyed(words, table.table(words)[0])
 
 
 def from_keyed(keyed: KeyedVectors, name: str = "gensim") -> StaticVectors:
-    """Return gensim's vectors as static vectors, without copying them.
+    """Convert gensim's vectors to static vectors without copying them.
 
     Args:
         keyed: The vectors, for example `KeyedVectors.load_word2vec_format(path, binary=True)`.

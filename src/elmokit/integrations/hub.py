@@ -1,10 +1,11 @@
-"""Model directories for the Hugging Face Hub, which `elmokit.load("hf://user/model")` reads.
+"""Write model directories for the Hugging Face Hub.
 
     save_pretrained("run/model", "my-elmo", license="cc-by-sa-4.0", language="de")
     # Then upload it:  hf upload user/my-elmo my-elmo
 
-The directory is an ordinary model directory: safetensors and JSON. Its card begins with the header
-that the Hub reads: license, language, library, tags. This module does not upload anything.
+The result is a normal model directory whose model card has a header for the Hub: license, language,
+library and tags. After the upload, load the model with `elmokit.load("hf://user/model")`. This
+module does not upload anything.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from elmokit.sources.tensors import Storage
 
 _HEADER = "---"
 _TAGS = ("elmo", "elmokit", "word-embeddings", "bilm")
-# Common licenses, as the Hub names them; all others are "other", with their name.
+# The Hub's identifiers of common licenses. For other licenses, the identifier is "other".
 _LICENSES = frozenset(
     {"apache-2.0", "mit", "bsd-3-clause", "gpl-3.0", "lgpl-3.0", "agpl-3.0", "mpl-2.0"}
     | {"cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0"}
@@ -43,15 +44,16 @@ def save_pretrained(
     storage: Storage = "float32",
     overwrite: bool = False,
 ) -> Path:
-    """Write a model directory that can be uploaded.
+    """Write a model directory for upload.
 
     Args:
         model: A loaded model, or an argument of `elmokit.load`.
         folder: The directory to write.
-        license: The license of the weights. Default: as in the model's metadata.
-        language: One or several language codes ("de"). Default: as in the model's metadata.
+        license: The license of the weights. Default: the license in the model's metadata.
+        language: One or several language codes, such as "de". Default: the language in the model's
+            metadata.
         tags: Additional tags.
-        storage: "float32", or "float16" or "int8" for half or a quarter of the size.
+        storage: "float32", "float16" (half the size) or "int8" (a quarter of the size).
         overwrite: Replace an existing model.
 
     Returns:
@@ -72,7 +74,7 @@ def save_pretrained(
         card = generate_card(parts, folder.resolve().name)
         card = card.replace("path/to/this/folder", "hf://user/model")
     if not card.startswith(_HEADER):
-        # JSON values are valid YAML, and no text can break out of its line.
+        # JSON values are valid YAML, and their line breaks are escaped.
         lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
         card = "\n".join([_HEADER, *lines, _HEADER, "", card])
     modeldir.save(
@@ -85,7 +87,7 @@ def _license(license: object) -> dict[str, str]:
     if license is None:
         return {}
     if not isinstance(license, str) or not license.strip():
-        raise ConfigError(f"Invalid license {license!r}: expected its name.")
+        raise ConfigError(f"Invalid license {license!r}: expected the name of a license.")
     name = re.sub(r"[\s_]+", "-", license.strip().lower())
     if name in _LICENSES:
         return {"license": name}

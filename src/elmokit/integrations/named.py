@@ -1,7 +1,7 @@
-"""A reference to a model, which pipelines store and pickle instead of hundreds of megabytes.
+"""References to models, which pipelines store and pickle instead of the weights.
 
-The model is loaded on first use, once per process. A stored fingerprint shows whether the name
-still refers to the same model.
+A model is loaded on first use, once per process. A fingerprint ensures that the name still refers
+to the same model.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ _CACHED = 2
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model and the vectors to use.
+    """A reference to a model, and the choice of layers.
 
     Attributes:
-        name: As for `elmokit.load`: a name, a path, `hf://user/model`; None is the bundled model.
+        name: A model for `elmokit.load`: a name, a path or `hf://user/model`. Default: the bundled
+            model.
         precision: "exact" or "fast".
         device: "auto", "cpu", "cuda", ...
-        batch_tokens: Maximum number of tokens per batch; None: the model's default.
+        batch_tokens: Maximum number of tokens per batch. Default: chosen by the model.
         fingerprint: The expected fingerprint of the model, if known.
         layer: The vector of a token: a layer number, "top", "average", "concat" or "mix".
         mix: With layer "mix": the weights s, one per layer, not normalized.
@@ -60,19 +61,19 @@ class NamedModel:
 
     @contextmanager
     def loaded(self) -> Iterator[ElmoModel]:
-        """Load the model for one thread at a time, and check its fingerprint."""
+        """Load the model, check its fingerprint, and lock it for the current thread."""
         elmo, actual = self._load()
         if self.fingerprint not in (None, actual):
             raise WeightsError(
                 f"The model '{elmo.source}' has changed: its fingerprint is {actual}, but the "
-                f"pipeline was saved with {self.fingerprint}. Restore the old model under that "
-                "name, or recreate the pipeline with this one."
+                f"pipeline was saved with {self.fingerprint}. Restore the original model, or "
+                "recreate the pipeline with the new one."
             )
         with elmo.lock:
             yield elmo
 
     def identify(self) -> str:
-        """Return the fingerprint of the model that the name refers to now."""
+        """Return the fingerprint of the model that the name currently refers to."""
         return self._load()[1]
 
     def choice(self, n_layers: int) -> LayerChoice:
@@ -90,7 +91,7 @@ _LOADING = threading.Lock()
 
 
 def _stamp(name: str | None) -> tuple[int, int] | None:
-    """Return a value that changes with the files of a local model, so that it is loaded again."""
+    """Return a cache key that changes when the file of a local model changes."""
     path = None if name is None else Path(name).expanduser() / "model.safetensors"
     if path is None or not path.is_file():
         return None

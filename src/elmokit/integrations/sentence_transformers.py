@@ -1,10 +1,10 @@
-"""The first module of a SentenceTransformer: token vectors of ELMo with a learned mix.
+"""A first module for SentenceTransformer models: ELMo token vectors with a learned mix.
 
     tokens = ElmoTokens()
     SentenceTransformer(modules=[tokens, Pooling(tokens.get_embedding_dimension()), Dense(...)])
 
-A text is tokenized and embedded as one sentence. The mix of the layers is trained together with the
-following modules; the biLM is frozen by default. `save` writes everything that
+A text is embedded as a single sentence. The mix of the layers is trained together with the
+following modules; by default, the biLM is frozen. `save` writes all files that
 `SentenceTransformer(path)` needs, without pickle.
 """
 
@@ -36,10 +36,11 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
     """Computes a vector per token.
 
     Args:
-        model: As for `elmokit.load`: a name, a path, `hf://user/model`; None is the bundled model.
+        model: A model for `elmokit.load`: a name, a path or `hf://user/model`. Default: the bundled
+            model.
         finetune: Also train the biLM.
         dropout: Dropout of the mixed vectors in training.
-        max_seq_length: Maximum number of tokens per text; the rest is truncated.
+        max_seq_length: Maximum number of tokens per text. Longer texts are truncated.
     """
 
     config_keys = ("finetune", "dropout", "max_seq_length")
@@ -64,7 +65,7 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
     def preprocess(
         self, inputs: Sequence[str | Sequence[str]], prompt: str | None = None, **_: Any
     ) -> dict[str, Tensor]:
-        """Tokenize texts and return their character ids; lists of tokens are used as they are."""
+        """Return the character ids of texts. Lists of tokens are not tokenized."""
         texts = self._prepend_prompt(list(inputs), prompt) if prompt else inputs
         tokens = [as_tokens(text, i)[0][: self.max_seq_length] for i, text in enumerate(texts)]
         lengths = torch.tensor([len(row) for row in tokens])
@@ -72,7 +73,7 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
         return {"input_ids": self.elmo.token_ids(tokens), "attention_mask": mask.long()}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Add `token_embeddings`, (B, T, 2D)."""
+        """Add `token_embeddings` (B, T, 2D) to the features."""
         return {**features, "token_embeddings": self.elmo(features["input_ids"]).representations[0]}
 
     def get_embedding_dimension(self) -> int:
@@ -89,9 +90,9 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> ElmoTokens:
         """Load a directory written by `save`, from disk or the Hugging Face Hub."""
         keys = ("token", "cache_folder", "revision", "local_files_only")
-        hub = {key: options[key] for key in keys if key in options}
-        folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **hub)
-        config = cls.load_config(model_name_or_path, subfolder=subfolder, **hub)
+        hub_options = {key: options[key] for key in keys if key in options}
+        folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **hub_options)
+        config = cls.load_config(model_name_or_path, subfolder=subfolder, **hub_options)
         module = cls(Path(str(folder)) / _BILM, **config)
         state = module.elmo.mixes.state_dict()
         shapes = {name: tuple(value.shape) for name, value in state.items()}

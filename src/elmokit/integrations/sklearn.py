@@ -2,8 +2,8 @@
 
     make_pipeline(ElmoVectorizer(layer="top"), LogisticRegression()).fit(texts, labels)
 
-A string is split into sentences and tokens; a list of tokens is used as one sentence. The vectors
-of all tokens of a text are pooled into one. A text without tokens gives zeros.
+A string is split into sentences and tokens. A list of tokens is treated as one sentence. The
+vectors of all tokens of a text are pooled. The vector of a text without tokens is zero.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ with optional_imports("sklearn", "ElmoVectorizer"):
 class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """One vector per text, pooled from the vectors of its tokens.
 
-    `fit` only stores the fingerprint of the model. Pickles contain the name of the model and its
-    fingerprint, not its weights; the model is loaded on first use, once per process.
+    `fit` only stores the fingerprint of the model. Pickles contain the name and fingerprint of the
+    model, but not its weights. The model is loaded on first use, once per process.
 
     Args:
-        model: As for `elmokit.load`: a name, a path, `hf://user/model`; None is the bundled model.
+        model: A model for `elmokit.load`: a name, a path or `hf://user/model`. Default: the bundled
+            model.
         layer: The vector of a token: a layer number, "top", "average", "concat" (all layers
             concatenated, L + 1 times as long) or "mix".
-        pooling: "mean" or "max" over the tokens of a text, or its "first" token.
+        pooling: "mean" or "max" over the tokens of a text, or "first" for its first token.
         mix: With layer "mix": the weights s, one per layer, not normalized.
         gamma: With layer "mix": the scale.
         precision: "exact" or "fast".
         device: "auto", "cpu", "cuda", ...
-        batch_tokens: Maximum number of tokens per batch; None: the model's default.
+        batch_tokens: Maximum number of tokens per batch. Default: chosen by the model.
 
     Attributes:
-        fingerprint_: The fingerprint of the model in `fit`; `transform` rejects other models.
+        fingerprint_: The fingerprint of the model. `transform` rejects other models.
         n_features_out_: The dimension of a vector.
     """
 
@@ -65,7 +66,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.batch_tokens = batch_tokens
 
     def fit(self, X: Iterable[Any], y: Any = None) -> ElmoVectorizer:
-        """Store the fingerprint of the model; nothing is learned from the texts.
+        """Store the fingerprint of the model. Does not learn from the texts.
 
         Args:
             X: The texts: strings, or lists of tokens.
@@ -103,7 +104,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self.n_features_out_
 
     def __sklearn_tags__(self) -> Any:
-        """Declare that inputs are texts and that `fit` is optional."""
+        """Declare that the input is text and that `fit` is optional."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.one_d_array = True

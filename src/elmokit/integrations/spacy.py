@@ -1,23 +1,23 @@
-"""A spaCy pipeline component: contextual vectors of spaCy's tokens.
+"""A spaCy pipeline component that computes contextual vectors for spaCy's tokens.
 
     nlp = spacy.blank("en")
     nlp.add_pipe("elmokit", config={"layer": "top"})
     doc = nlp("She sat on the bank of the river.")
     doc[4].vector, doc._.elmo.word("bank")
 
-It sets
+The component sets
 
-    doc._.elmo       `SentenceVectors` of the doc: all layers of spaCy's tokens
-    doc.tensor       (T, D), one vector per token as selected by `layer`
+    doc._.elmo       `SentenceVectors` with all layers of all tokens
+    doc.tensor       one vector per token, shape (T, D), as selected by `layer`
     .vector, .similarity() of tokens, spans and docs
 
-Sentences are embedded independently: those that an earlier component has set, or else those that
-elmokit finds. Whitespace tokens are not embedded; their vectors are zero, and the vector of a span
-or a doc is the mean of the others.
+Sentences are embedded independently. If no earlier component has set sentence boundaries, elmokit
+splits the text into sentences. Whitespace tokens are not embedded: their vectors are zero, and they
+are not included in the mean vectors of spans and docs.
 
-A saved pipeline contains the settings, the name of the model and its fingerprint, not the weights.
-A doc from bytes, a `DocBin` or another process has its vectors, but spaCy does not store hooks:
-`attach(doc)` sets them again.
+A saved pipeline contains the settings and the name and fingerprint of the model, but not its
+weights. Docs that are loaded from bytes, from a `DocBin` or from another process contain their
+vectors, but spaCy does not store hooks. To restore the hooks, call `attach(doc)`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ with optional_imports("spacy", "The spaCy pipe"):
     from spacy.language import Language
     from spacy.tokens import Doc, Span, Token
 
-#: Keys of `doc.user_data`: the layers of a doc, and the choice that reduces them to one vector.
+#: Keys of `doc.user_data`: the layers of a doc, and the layer choice for `.vector`.
 LAYERS = "elmokit_layers"
 CHOICE = "elmokit_choice"
 
-# Maximum number of tokens of a stream of docs to embed together.
+# Approximate maximum number of tokens to embed together.
 _WINDOW_TOKENS = 16384
 _FILE = "elmokit.json"
 
@@ -53,7 +53,7 @@ class ElmoPipe:
     """The component, which `nlp.add_pipe("elmokit", config={...})` creates.
 
     Args:
-        model: The model, which is loaded with the first doc, and the vectors to use.
+        model: The model, which is loaded on first use, and the layer choice.
     """
 
     def __init__(self, model: NamedModel) -> None:
@@ -64,11 +64,11 @@ class ElmoPipe:
         return next(self.pipe([doc]))
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
-        """Set the vectors of many docs, which are embedded together.
+        """Set the vectors of docs, in batches.
 
         Args:
             stream: The docs.
-            batch_size: Maximum number of docs per batch; fewer if they are long.
+            batch_size: Maximum number of docs per batch. Batches of long docs are smaller.
         """
         batch: list[Doc] = []
         for doc in stream:
@@ -97,19 +97,19 @@ class ElmoPipe:
     # ------------------------------------------------------------------------------ serializing
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Return the settings, with the name and the fingerprint of the model, as JSON."""
+        """Return the settings and the name and fingerprint of the model as JSON."""
         settings = asdict(self.model) | {"fingerprint": self.model.identify()}
         return json.dumps(settings).encode()
 
     def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> ElmoPipe:
         """Restore the settings from `to_bytes`."""
-        # The path of the model, the device and the batch size may differ on this machine: the
-        # configuration of the pipeline takes precedence, and the fingerprint is checked.
-        own = {"name": self.model.name, "batch_tokens": self.model.batch_tokens}
-        own = {key: value for key, value in own.items() if value is not None}
+        # The path of the model, the device and the batch size may be different on this machine, so
+        # the configuration of the pipeline takes precedence. The fingerprint is still checked.
+        local = {"name": self.model.name, "batch_tokens": self.model.batch_tokens}
+        local = {key: value for key, value in local.items() if value is not None}
         try:
             stored = json.loads(data)
-            self.model = NamedModel(**{**stored, **own, "device": self.model.device})
+            self.model = NamedModel(**{**stored, **local, "device": self.model.device})
         except (TypeError, ValueError) as error:
             raise DataError(
                 f"The stored data are not settings of the pipe 'elmokit': {error!r:.80}."
@@ -148,7 +148,7 @@ def make_pipe(
 
 
 def _sentences(doc: Doc) -> list[list[int]]:
-    """Return the token numbers of each sentence, without whitespace tokens."""
+    """Return the token indices of each sentence, without whitespace tokens."""
     if doc.has_annotation("SENT_START"):
         spans = [range(sentence.start, sentence.end) for sentence in doc.sents]
     else:
@@ -165,7 +165,7 @@ def _sentences(doc: Doc) -> list[list[int]]:
 
 
 def attach(doc: Doc) -> Doc:
-    """Set the hooks, so that a doc, its spans and tokens use the vectors stored in the doc."""
+    """Set the hooks, which make a doc and its spans and tokens use the vectors in the doc."""
     if LAYERS not in doc.user_data:
         raise DataError(
             "This doc has no elmokit vectors. Process it with a pipeline that contains the pipe "
@@ -192,18 +192,18 @@ def _elmo(doc: Doc) -> SentenceVectors | None:
     return SentenceVectors([token.text for token in doc], offsets, layers)
 
 
-def _span(piece: Doc | Span | Token) -> Span:
-    return piece.doc[piece.i : piece.i + 1] if isinstance(piece, Token) else piece[:]
+def _span(item: Doc | Span | Token) -> Span:
+    return item.doc[item.i : item.i + 1] if isinstance(item, Token) else item[:]
 
 
-def _vector(piece: Doc | Span | Token) -> FloatArray:
-    span = _span(piece)
+def _vector(item: Doc | Span | Token) -> FloatArray:
+    span = _span(item)
     layers: FloatArray | None = span.doc.user_data.get(LAYERS)
     if layers is None or layers.shape[1] != len(span.doc):
-        # Part of another doc, or with merged tokens: spaCy has changed the tensor accordingly.
+        # The doc was copied or its tokens were merged. spaCy has updated the tensor.
         rows: FloatArray = span.doc.tensor[span.start : span.end]
     else:
-        # Not the tensor, which a later component may have replaced.
+        # Do not use the tensor, because later components may have replaced it.
         choice = LayerChoice.parse(n_layers=len(layers), **span.doc.user_data[CHOICE])
         rows = choice.apply(layers[:, span.start : span.end])
     words = rows[[not token.is_space for token in span]]
@@ -211,13 +211,13 @@ def _vector(piece: Doc | Span | Token) -> FloatArray:
     return mean
 
 
-def _has_vector(piece: Doc | Span | Token) -> bool:
-    return any(not token.is_space for token in _span(piece))
+def _has_vector(item: Doc | Span | Token) -> bool:
+    return any(not token.is_space for token in _span(item))
 
 
-def _similarity(piece: Doc | Span | Token, other: Any) -> float:
+def _similarity(item: Doc | Span | Token, other: Any) -> float:
     """Return the cosine of the contextual vectors."""
-    a, b = piece.vector, other.vector
+    a, b = item.vector, other.vector
     if a.shape != b.shape:
         raise DataError(
             f"Vectors of {len(a)} and {len(b)} dimensions cannot be compared: they were not "
