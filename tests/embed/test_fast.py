@@ -151,7 +151,7 @@ def test_candidates_that_time_out_are_retried_by_the_next_process(
     assert fast_choice() is choice  # this process tries only once
     assert not list(home.glob("machine/fast-*.json"))
     # Results that an older version cached are not used either.
-    path = home / "machine" / f"fast-{fast._machine()}.json"
+    path = home / "machine" / f"fast-{fast._fingerprint_machine()}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(dataclasses.asdict(choice)))
     fast_choice.cache_clear()

@@ -160,9 +160,9 @@ def _split_long_lines(pieces: Iterator[Line]) -> Iterator[tuple[int, int, int, s
             continue
         starts = [start for start, _ in split_sentences(text) if start < len(text) - _LOOK_AHEAD]
         if len(starts) > 1:
-            cut = starts[-1]
-            yield number, sentence, offset, text[:cut]
-            text, sentence, offset = text[cut:], sentence + len(starts) - 1, offset + cut
+            boundary = starts[-1]
+            yield number, sentence, offset, text[:boundary]
+            text, sentence, offset = text[boundary:], sentence + len(starts) - 1, offset + boundary
         elif len(text) > MAX_SENTENCE_BYTES:
             raise DataError(
                 f"{name}, line {number}: a sentence is longer than {MAX_SENTENCE_BYTES:,} "

@@ -51,7 +51,7 @@ def embed_corpus(
             it. You can resume a run with a different number of workers.
         inputs: Paths or URLs of text files (also compressed) and Parquet files; "-" is standard
             input.
-        out: The file to write; its suffix selects the format (see `elmokit.bulk.formats`). A name
+        out: The file to write. The suffix selects the format (see `elmokit.bulk.formats`). A name
             without a suffix is a directory of shards.
         settings: Which vectors to compute.
         column: The text column of Parquet files.
@@ -115,7 +115,7 @@ class Run:
         self._tokens = self._n_bytes = self._written = 0
 
     def embed(self, on_progress: Callable[[Progress], None]) -> Summary:
-        """Compute and write all chunks that are not finished yet."""
+        """Compute and write all unfinished chunks, and return a summary."""
         out = self.output
         if counts := out.final_counts(self._manifest, self._input_digest):
             return self._summary(counts, counts, 0.0)

@@ -24,7 +24,7 @@ class EmbedSettings(Settings):
 
     Attributes:
         layer: A layer number, "top", "average", "concat", "mix" or "all".
-        mix: With "mix", the weights s, one per layer; they are not normalized.
+        mix: With "mix", the weights s, one per layer, which are not normalized.
         gamma: With "mix", the scale.
         dtype: "float32" or "float16".
         state: The initial state of each sentence; see `Embedder`.

@@ -57,7 +57,7 @@ class Output(ABC):
     Attributes:
         path: The file or directory.
         resume: Continue an earlier run, if there is one.
-        overwrite: Replace an existing output; without `resume`, also discard an earlier run.
+        overwrite: Replace an existing output. Without `resume`, also discard an earlier run.
         with_texts: Whether to store the original sentences.
         layout: The layout of the vectors, set by `prepare`.
         documents: The names of all documents, set by `prepare`.
@@ -280,12 +280,12 @@ class ChunkStore(Output):
             raise output_error(Path(self.url), error) from error
 
 
-def check_same_settings(problem: str, before: Manifest, now: Manifest) -> None:
+def check_same_settings(problem: str, previous: Manifest, current: Manifest) -> None:
     """Raise a `ConfigError` that lists the differences between the settings of two runs."""
     differences = [
-        f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
-        for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name)
+        f"{name} was {previous.get(name)!r} and is now {current.get(name)!r}"
+        for name in sorted(previous.keys() | current.keys())
+        if previous.get(name) != current.get(name)
     ]
     if differences:
         raise ConfigError(

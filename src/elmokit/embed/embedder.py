@@ -334,9 +334,9 @@ class Embedder(ABC):
             arrays = [self._empty] * len(block)
 
             def put(layers: Any, batch: Batch, arrays: list[FloatArray] = arrays) -> None:
-                parts = sentence_arrays(np.asarray(layers), batch.sources, batch.lengths)
-                for number, part in zip(batch.sentences.tolist(), parts, strict=True):
-                    arrays[number] = part
+                new = sentence_arrays(np.asarray(layers), batch.sources, batch.lengths)
+                for number, array in zip(batch.sentences.tolist(), new, strict=True):
+                    arrays[number] = array
 
             tokens = TokenIds.of([words for words, _ in block])
             with self._computing():

@@ -142,7 +142,7 @@ def fast_engine(bilm: BiLM) -> Engine:
             engine = make_engine(kind, bilm)
         except (NativeError, ElmoError):
             continue  # the compiled kernel was removed and cannot be built again
-        check_model(bilm, engine, kind)
+        check_accuracy(bilm, engine, kind)
         return engine
     warnings.warn(
         f"precision='fast' is {choice.describe()} on this machine.", ElmoWarning, stacklevel=4
@@ -175,10 +175,10 @@ def make_engine(kind: str, bilm: BiLM) -> Engine:
 @functools.cache
 def fast_choice() -> FastChoice:
     """Return the selected engine for this machine, if possible from the cache."""
-    path = _cache_folder() / f"fast-{_machine()}.json"
+    path = _cache_folder() / f"fast-{_fingerprint_machine()}.json"
     with suppress(ElmoError, TypeError, KeyError):
         cached = FastChoice(**read_json(path))
-        cached.describe()  # raises if an entry is missing
+        cached.describe()  # raises an error if an entry is missing
         if cached.is_final:
             return cached
     choice = probe_fast()
@@ -193,7 +193,7 @@ def probe_fast() -> FastChoice:
     failed: dict[str, str] = {}
     remaining = list(_CANDIDATES)
     while remaining:
-        output, failure = run_process(_command(remaining), _TIMEOUT)
+        output, failure = run_process(_trial_command(remaining), _TIMEOUT)
         results = [json.loads(line) for line in output.splitlines() if line.endswith("}")]
         for kind, result in zip(remaining, results, strict=False):
             if "seconds" in result:
@@ -209,7 +209,7 @@ def probe_fast() -> FastChoice:
     return FastChoice(fastest, seconds, failed)
 
 
-def _command(kinds: list[str]) -> list[str]:
+def _trial_command(kinds: list[str]) -> list[str]:
     return [sys.executable, "-m", __name__, *kinds]
 
 
@@ -221,17 +221,17 @@ def run_trials(kinds: list[str]) -> None:
     x = torch.randn(packing.n_tokens, _TRIAL_MODEL.lstm.projection_dim)
     with torch.inference_mode():
         for kind in kinds:
-            sys.stdout.write(json.dumps(_trial(kind, bilm, x, packing)) + "\n")
+            sys.stdout.write(json.dumps(_run_trial(kind, bilm, x, packing)) + "\n")
             sys.stdout.flush()
 
 
-def _trial(kind: str, bilm: BiLM, x: Tensor, packing: Packing) -> dict[str, Any]:
+def _run_trial(kind: str, bilm: BiLM, x: Tensor, packing: Packing) -> dict[str, Any]:
     """Return the time of a candidate, or the reason for its failure."""
     try:
         engine = make_engine(kind, bilm)
     except NativeError as error:
         return {"failed": str(error)}
-    cosine = _cosines(bilm, engine, x, packing).min().item()
+    cosine = _compute_cosines(bilm, engine, x, packing).min().item()
     if not cosine >= MIN_COSINE:
         return {"failed": f"its results are wrong (cosine {cosine:.4f})"}
     times = timeit.repeat(lambda: engine.contextualize(x, packing), number=1, repeat=5)
@@ -242,7 +242,7 @@ def _cache_folder() -> Path:
     return cache_dir() / "machine"
 
 
-def _machine() -> str:
+def _fingerprint_machine() -> str:
     """Return a digest of the CPU and of the versions of torch and elmokit."""
     texts = [platform.machine(), platform.processor(), torch.__version__, __version__]
     with suppress(OSError):
@@ -260,9 +260,9 @@ def _write_cache(path: Path, values: dict[str, Any]) -> None:
 # -------------------------------------------------------------------------------------- the model
 
 
-def check_model(bilm: BiLM, engine: Engine, kind: str) -> None:
+def check_accuracy(bilm: BiLM, engine: Engine, kind: str) -> None:
     """Raise an error if an engine is not accurate enough for a model. The accuracy is cached."""
-    path = _cache_folder() / f"cosines-{kind}-{_fingerprint(bilm)}.json"
+    path = _cache_folder() / f"cosines-{kind}-{_fingerprint_weights(bilm)}.json"
     cosines: list[float] = []
     with suppress(ElmoError, ValueError, TypeError, KeyError):
         cosines = [float(c) for c in read_json(path)["mean_cosines"]]
@@ -293,18 +293,18 @@ def mean_cosines(bilm: BiLM, engine: Engine) -> list[float]:
         ids = np.arange(len(tokens)) % bilm.config.n_words + 1  # any words
     with torch.inference_mode(), exact_products(next(bilm.parameters()).device):
         x = engine.encode(torch.from_numpy(ids))
-        means: list[float] = _cosines(bilm, engine, x, packing).mean(dim=1).tolist()
+        means: list[float] = _compute_cosines(bilm, engine, x, packing).mean(dim=1).tolist()
     return means
 
 
-def _cosines(bilm: BiLM, engine: Engine, x: Tensor, packing: Packing) -> Tensor:
+def _compute_cosines(bilm: BiLM, engine: Engine, x: Tensor, packing: Packing) -> Tensor:
     """Return the cosine of each vector with the exact vector, shape (L + 1, n)."""
     exact, _ = bilm.contextualize(x, packing)
     fast, _ = engine.contextualize(x, packing)
     return torch.cosine_similarity(exact.float(), fast.float(), dim=-1)
 
 
-def _fingerprint(bilm: BiLM) -> str:
+def _fingerprint_weights(bilm: BiLM) -> str:
     """Return the fingerprint of a sample of the weights, which takes only milliseconds."""
 
     def samples() -> Iterator[tuple[str, NDArray[Any]]]:

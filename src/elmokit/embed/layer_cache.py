@@ -129,7 +129,7 @@ class LiveLayers:
 
     def padded(self, numbers: Sequence[int]) -> Tensor:
         """Return h_{k,j} of the texts with these numbers; see `StoredLayers.padded`."""
-        texts, index = _distinct([self.texts[n] for n in numbers])
+        texts, index = _find_distinct([self.texts[n] for n in numbers])
         arrays = self.elmo.compute(texts, cast(StatePolicy, self.state))
         values = _to_storage(np.concatenate(arrays, axis=1), self.storage).transpose(1, 0, 2)
         lengths = [len(text) for text in texts]
@@ -173,7 +173,7 @@ class LayerCache:
         storage: str = "float16",
     ) -> Layers:
         """Return the layers of texts, which are cached if they fit into the cache."""
-        distinct, index = _distinct(texts)
+        distinct, index = _find_distinct(texts)
         values = self.table(elmo, distinct, state=state, storage=storage)
         if values is None:
             return LiveLayers(elmo, texts, device, state=state, storage=storage)
@@ -198,7 +198,7 @@ class LayerCache:
                     "again in every epoch. Increase --cache-gb for faster training."
                 )
             return None
-        path = self.folder / f"{_key(elmo, texts, state, storage)}.npy"
+        path = self.folder / f"{_make_key(elmo, texts, state, storage)}.npy"
         values = _open(path, shape, storage)
         if values is not None:
             return values
@@ -222,12 +222,12 @@ class LayerCache:
         header = {"descr": np.dtype(storage).str, "fortran_order": False, "shape": shape}
         with path.open("wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
-            done = 0
+            n_done = 0
             for number, sentence in enumerate(vectors):
                 file.write(_to_storage(sentence.layers, storage).transpose(1, 0, 2).tobytes())
-                done += len(sentence)
-                if number % _REPORT_EVERY == 0 or done == shape[0]:
-                    self._progress("ELMo layers", done, shape[0])
+                n_done += len(sentence)
+                if number % _REPORT_EVERY == 0 or n_done == shape[0]:
+                    self._progress("ELMo layers", n_done, shape[0])
 
     def _free_space(self, key: str, n_bytes: int) -> None:
         """Remove the least recently used files. Processes that have opened them can still read."""
@@ -258,12 +258,12 @@ def _open(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | No
     return cast("NDArray[Any]", values) if is_valid else None
 
 
-def _key(elmo: ElmoModel, texts: Texts, state: str, storage: str) -> str:
+def _make_key(elmo: ElmoModel, texts: Texts, state: str, storage: str) -> str:
     parts = [fingerprint(elmo, state), elmo.precision, state, storage, json.dumps(texts)]
     return fingerprint_texts(parts)
 
 
-def _distinct(texts: Iterable[Sequence[str]]) -> tuple[list[tuple[str, ...]], list[int]]:
+def _find_distinct(texts: Iterable[Sequence[str]]) -> tuple[list[tuple[str, ...]], list[int]]:
     """Return the distinct texts, and the index of each text among them."""
     indices: dict[tuple[str, ...], int] = {}
     index = [indices.setdefault(tuple(text), len(indices)) for text in texts]

@@ -58,9 +58,9 @@ def compare(exact: ElmoModel, other: OnnxModel) -> dict[str, Any]:
     cosine = np.stack([cosines(*layers) for layers in zip(expected, actual, strict=True)])
     return {
         "tokens": expected.shape[1],
-        "largest_difference": _rounded(np.abs(expected - actual).max(axis=(1, 2)), 10),
-        "mean_cosine": _rounded(cosine.mean(axis=1), 7),
-        "worst_cosine": _rounded(cosine.min(axis=1), 7),
+        "largest_difference": _round(np.abs(expected - actual).max(axis=(1, 2)), 10),
+        "mean_cosine": _round(cosine.mean(axis=1), 7),
+        "worst_cosine": _round(cosine.min(axis=1), 7),
     }
 
 
@@ -74,5 +74,5 @@ def _sentences(model: ElmoModel) -> list[list[str]]:
     return sentences if any(sentences) else [list(words.words[:20])]
 
 
-def _rounded(values: Any, digits: int) -> list[float]:
+def _round(values: Any, digits: int) -> list[float]:
     return [round(float(value), digits) for value in values]

@@ -60,12 +60,12 @@ def engine_for(bilm: BiLM, precision: str = "exact") -> Engine:
     weight = next(bilm.parameters())
     if precision == "exact" or weight.dtype != torch.float32:
         return exact_engine(bilm)
-    from elmokit.embed.fast import check_model, fast_engine
+    from elmokit.embed.fast import check_accuracy, fast_engine
 
     if weight.device.type != "cuda":
         return fast_engine(bilm)
     engine = cuda_engine(bilm, torch.bfloat16)
     if engine is None:
         return PlainEngine(bilm)
-    check_model(bilm, engine, "bfloat16")
+    check_accuracy(bilm, engine, "bfloat16")
     return engine

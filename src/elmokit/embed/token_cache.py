@@ -61,12 +61,12 @@ class TokenCache:
             self.misses += len(missing)
             if not missing:
                 return self._table[self._index(rows)]
-            new = self.encode(missing)
+            encoded = self.encode(missing)
             out = self._allocate(len(tokens))
-            out[self._index(np.flatnonzero(is_new))] = new
+            out[self._index(np.flatnonzero(is_new))] = encoded
             # Copy the cached rows before `_store` overwrites them.
             out[self._index(np.flatnonzero(~is_new))] = self._table[self._index(rows[~is_new])]
-            self._store(missing, new)
+            self._store(missing, encoded)
             return out
 
     def clear(self) -> None:

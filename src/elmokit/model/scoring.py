@@ -109,31 +109,31 @@ class Scorer:
         Yields:
             The index of each text and its losses. Long texts come first.
         """
-        # Texts of similar lengths need less padding.
+        # Process texts of similar length together.
         order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
         for window in windows(order, lambda i: len(texts[i]), _WINDOW_TOKENS):
-            flat = [np.asarray(texts[i], dtype=np.int64) for i in window]
+            arrays = [np.asarray(texts[i], dtype=np.int64) for i in window]
             # Each distinct word of the window is encoded once.
             distinct, numbers = np.unique(
-                np.concatenate([*flat, [types.begin, types.end]]), return_inverse=True
+                np.concatenate([*arrays, [types.begin, types.end]]), return_inverse=True
             )
             begin, end = int(numbers[-2]), int(numbers[-1])
             with torch.inference_mode():
                 x = types.encode(distinct)
                 words = types.words(distinct)
-                bounds = np.cumsum([0, *map(len, flat)])
+                bounds = np.cumsum([0, *map(len, arrays)])
                 for first in range(0, len(window), self._rows):
                     members = window[first : first + self._rows]
                     ends = bounds[first : first + len(members) + 1]
                     group = _Group(numbers[ends[0] : ends[-1]], ends - ends[0], begin, end)
-                    values = self._read(group, x, words, start)
+                    values = self._score(group, x, words, start)
                     unknown = words[group.targets] == types.unknown
                     for i, begin_i, end_i in zip(
                         members, group.bounds, group.bounds[1:], strict=False
                     ):
                         yield i, Losses(values[:, begin_i:end_i], unknown[:, begin_i:end_i])
 
-    def _read(
+    def _score(
         self,
         group: _Group,
         x: Tensor,
@@ -151,18 +151,18 @@ class Scorer:
             packing = Packing.of(np.clip(group.lengths - first, 0, steps))
             forward, backward = group.positions(packing, first)
             layers, state = self.engine.contextualize(
-                x[self._index(group.inputs[0, forward])],
+                x[self._to_device(group.inputs[0, forward])],
                 packing,
                 state,
-                x[self._index(group.inputs[1, backward])],
+                x[self._to_device(group.inputs[1, backward])],
             )
             for direction, positions in enumerate((forward, backward)):
                 h = layers[-1][:, direction * d : (direction + 1) * d]
-                targets = self._index(words[group.targets[direction, positions]])
+                targets = self._to_device(words[group.targets[direction, positions]])
                 pending.add(h, targets, direction, positions)
         return pending.finish()
 
-    def _index(self, array: NDArray[np.int64]) -> Tensor:
+    def _to_device(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
 
@@ -179,13 +179,13 @@ class _Group:
     def __init__(
         self, tokens: NDArray[np.int64], bounds: NDArray[np.int64], begin: int, end: int
     ) -> None:
-        before = np.empty_like(tokens)
-        before[1:] = tokens[:-1]
-        before[before == end] = begin
-        before[bounds[:-1]] = begin
+        previous = np.empty_like(tokens)
+        previous[1:] = tokens[:-1]
+        previous[previous == end] = begin
+        previous[bounds[:-1]] = begin
         self.bounds, self.lengths = bounds, np.diff(bounds)
-        self.inputs = np.stack([before, tokens])
-        self.targets = np.stack([tokens, before])
+        self.inputs = np.stack([previous, tokens])
+        self.targets = np.stack([tokens, previous])
 
     def positions(
         self, packing: Packing, first: int

@@ -61,7 +61,7 @@ class Hdf5Writer:
         """Write at most 65,535 strings to a global heap and return a reference to each."""
         texts = [string.encode() for string in strings]
         objects = [
-            pack("<H6xQ", index, len(text)) + _padded(text)
+            pack("<H6xQ", index, len(text)) + _pad(text)
             for index, text in enumerate(texts, start=1)
         ]
         free = max(16, _MIN_HEAP_BYTES - 16 - sum(map(len, objects)))
@@ -206,15 +206,15 @@ def _object_header(messages: list[bytes], attributes: Mapping[str, bytes]) -> by
     for name, reference in attributes.items():
         sizes = pack("<BxHHH", 1, len(name.encode()) + 1, len(_STRING_TYPE), len(_SCALAR))
         parts = (name.encode() + b"\0", _STRING_TYPE, _SCALAR, reference)
-        messages.append(_message(_ATTRIBUTE, sizes + b"".join(map(_padded, parts))))
+        messages.append(_message(_ATTRIBUTE, sizes + b"".join(map(_pad, parts))))
     body = b"".join(messages)
     return pack("<BxHII4x", 1, len(messages), 1, len(body)) + body
 
 
 def _message(kind: int, body: bytes) -> bytes:
-    body = _padded(body)
+    body = _pad(body)
     return pack("<HH4x", kind, len(body)) + body
 
 
-def _padded(data: bytes) -> bytes:
+def _pad(data: bytes) -> bytes:
     return data + bytes(-len(data) % 8)

@@ -135,10 +135,10 @@ def write_vectors(
     """Write vectors in memory to a file. For a corpus, use `elmokit.bulk.run.embed_corpus`.
 
     Args:
-        path: The file; its suffix selects the format. An existing file is replaced.
+        path: The file. The suffix selects the format. An existing file is replaced.
         sentences: The result of `ElmoModel.embed`.
         layer: A layer number, "top", "average", "concat", "mix" or "all".
-        mix: With "mix", the weights s, one per layer; they are not normalized.
+        mix: With "mix", the weights s, one per layer, which are not normalized.
         gamma: With "mix", the scale.
         dtype: "float32" or "float16".
     """

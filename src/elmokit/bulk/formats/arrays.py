@@ -88,11 +88,11 @@ def _corpus_columns(blocks: Sequence[Block], layout: Layout) -> list[Column]:
     tokens = sum(block.tokens for block in blocks)
     token_bytes = sum(block.record["token_bytes"] for block in blocks)
 
-    def per_block(read: Callable[[Block], Array]) -> Callable[[], Iterator[Array]]:
-        return lambda: map(read, blocks)
+    def per_block(read_array: Callable[[Block], Array]) -> Callable[[], Iterator[Array]]:
+        return lambda: map(read_array, blocks)
 
-    def offsets(read: Callable[[Block], Array]) -> Callable[[], Iterator[Array]]:
-        return lambda: _offsets(map(read, blocks))
+    def offsets(read_array: Callable[[Block], Array]) -> Callable[[], Iterator[Array]]:
+        return lambda: _offsets(map(read_array, blocks))
 
     columns = [
         Column("offsets", _INDEX, (sentences + 1,), offsets(lambda b: b.read("lengths"))),

@@ -59,8 +59,8 @@ class Layout(Settings):
         The layers can be a NumPy array or a tensor. K is L + 1 for "all" and 1 otherwise, and W is
         the last dimension of `shape`.
         """
-        chosen = self.choice.apply(layers)
-        return chosen if self.layer == "all" else chosen[None]
+        vectors = self.choice.apply(layers)
+        return vectors if self.layer == "all" else vectors[None]
 
     def check_finite(self, vectors: Vectors, tokens: TokenIds) -> None:
         """Raise an error if a value is infinite, not a number, or too large for the data type.

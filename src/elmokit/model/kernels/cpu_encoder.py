@@ -35,11 +35,11 @@ class CpuEncoder:
         filters, self._bias = encoder.filter_matrix()
         self._filters = PackedLinear(filters)
         self._highways = [
-            (_packed(highway.carry), _packed(highway.transform))
+            (_pack(highway.carry), _pack(highway.transform))
             for highway in encoder.highways
             if isinstance(highway, Highway)
         ]
-        self._projection = None if encoder.projection is None else _packed(encoder.projection)
+        self._projection = None if encoder.projection is None else _pack(encoder.projection)
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Encode words.
@@ -89,5 +89,5 @@ class CpuEncoder:
         return len(self._bias) if projection is None else projection.out_features
 
 
-def _packed(linear: torch.nn.Linear) -> PackedLinear:
+def _pack(linear: torch.nn.Linear) -> PackedLinear:
     return PackedLinear(linear.weight, linear.bias)

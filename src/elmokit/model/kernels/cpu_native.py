@@ -136,12 +136,12 @@ class NativeLayer:
         config = layer.config
         order = _tile_order(config.dim)
         bias = sigmoids_first_bias(layer)[order].contiguous()
-        wx, sx = _packed(sigmoids_first(layer.weight_input)[order], library)
-        wr, sr = _packed(sigmoids_first(layer.weight_recurrent)[order], library)
+        wx, sx = _pack(sigmoids_first(layer.weight_input)[order], library)
+        wr, sr = _pack(sigmoids_first(layer.weight_recurrent)[order], library)
         self._tensors = [wx, sx, wr, sr, bias]  # the structure contains pointers to them
         wp = sp = None
         if layer.weight_projection is not None:
-            wp, sp = _packed(layer.weight_projection.detach(), library)
+            wp, sp = _pack(layer.weight_projection.detach(), library)
             self._tensors += [wp, sp]
         infinite = float("inf")
         self.structure = _Layer(
@@ -161,7 +161,7 @@ class NativeHead:
 
     def __init__(self, head: LMHead, library: ctypes.CDLL) -> None:
         self._head, self._library = head, library
-        self._weight, self._scale = _packed(head.weight.detach(), library)
+        self._weight, self._scale = _pack(head.weight.detach(), library)
         padding = len(self._weight) - len(head.bias)
         self._bias = torch.nn.functional.pad(head.bias.detach(), (0, padding), value=_PADDING_BIAS)
 
@@ -190,7 +190,7 @@ def _tile_order(h: int) -> Tensor:
     return torch.arange(4 * h).view(4, h // LANES, LANES).transpose(0, 1).flatten()
 
 
-def _packed(weight: Tensor, library: ctypes.CDLL) -> tuple[Tensor, Tensor]:
+def _pack(weight: Tensor, library: ctypes.CDLL) -> tuple[Tensor, Tensor]:
     q, scale = quantize_rows(weight)
     padding = -len(q) % _TILE
     q = torch.nn.functional.pad(q, (0, 0, 0, padding)).contiguous()
