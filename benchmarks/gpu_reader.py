@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from elmokit.model.bilm import BiLM
-from elmokit.model.kernels.cuda_reader import CudaReader
+from elmokit.model.kernels.cuda_engine import CudaEngine
 from elmokit.model.packing import Packing
 from elmokit.presets import preset
 
@@ -57,10 +57,10 @@ def main(name: str) -> None:
     packings["2048, ragged"] = Packing.of(natural)
     compared = Packing.of(natural[:256])
     x_compared = token_vectors(compared, dim)
-    exact, _ = CudaReader(bilm).contextualize(x_compared, compared)
+    exact, _ = CudaEngine(bilm).contextualize(x_compared, compared)
     report: dict[str, object] = {"device": torch.cuda.get_device_name(), "preset": name}
     for kind, dtype in KINDS.items():
-        reader = CudaReader(bilm, dtype)
+        reader = CudaEngine(bilm, dtype)
         layers, _ = reader.contextualize(x_compared, compared)
         cosine = torch.cosine_similarity(exact, layers, dim=-1)[1:]
         x = token_vectors(single, dim)

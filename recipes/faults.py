@@ -94,11 +94,11 @@ FAULTS = [
     ),
     fault(
         "projection-clip",
-        "model/kernels/cpu_reader.py",
+        "model/kernels/cpu_engine.py",
         "h.clamp_(-self.config.proj_clip, self.config.proj_clip)",
         "h.clamp_(max=self.config.proj_clip)",
         "On a CPU large negative outputs are not clipped, so vectors differ from the reference.",
-        "model/kernels/test_cpu_readers.py model/kernels",
+        "model/kernels/test_cpu_engines.py model/kernels",
     ),
     fault(
         "byte-order-mark",

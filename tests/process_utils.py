@@ -47,7 +47,7 @@ HANG_SECONDS = 900
 _PRELOADED = """
     pytest numpy.random numpy.ma torch torch._dynamo typer._adapters h5py pyarrow.parquet
     safetensors.torch elmokit.cli.main elmokit.embed.model elmokit.bulk.run elmokit.train.loop
-    elmokit.tasks.loop elmokit.tasks.ner elmokit.model.kernels.cpu_reader tests.conftest
+    elmokit.tasks.loop elmokit.tasks.ner elmokit.model.kernels.cpu_engine tests.conftest
 """.split()
 _FILE_EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.truncate"}
 

@@ -18,7 +18,7 @@ from elmokit.embed import fast
 from elmokit.embed.fast import FastChoice, fast_choice, fast_engine
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, ElmoWarning
-from elmokit.model.kernels.cpu_reader import TorchReader
+from elmokit.model.kernels.cpu_engine import TorchEngine
 from elmokit.sources.modeldir import ModelParts
 from tests.conftest import TINY, random_bilm
 
@@ -89,9 +89,9 @@ def test_exact_is_used_with_a_warning_if_nothing_is_faster(monkeypatch: pytest.M
     choose(monkeypatch, FastChoice("exact", {"exact": 1.0}, {"int8": "killed by signal 4"}))
     bilm = random_bilm(TINY)
     with pytest.warns(ElmoWarning, match=r"the same as exact.*killed by signal 4"):
-        reader = fast_engine(bilm)
-    assert isinstance(reader, TorchReader)
-    assert not reader.is_int8
+        engine = fast_engine(bilm)
+    assert isinstance(engine, TorchEngine)
+    assert not engine.is_int8
 
 
 def test_shapes_that_the_kernel_does_not_support_use_torch(
@@ -99,9 +99,9 @@ def test_shapes_that_the_kernel_does_not_support_use_torch(
 ) -> None:
     choose(monkeypatch, FastChoice("native", {"exact": 2.0, "native": 1.0}, {}))
     bilm = random_bilm(TINY, scale=1.0)
-    reader = fast_engine(bilm)
-    assert isinstance(reader, TorchReader)
-    assert reader.is_int8
+    engine = fast_engine(bilm)
+    assert isinstance(engine, TorchEngine)
+    assert engine.is_int8
 
 
 def test_candidates_that_crash_are_skipped(
@@ -204,7 +204,7 @@ def test_models_that_lose_too_much_accuracy_are_rejected(
 
 def test_accuracy_of_word_input_models_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     bilm = random_bilm(BiLMConfig(LstmConfig(dim=32, projection_dim=16), None, n_words=5), scale=1)
-    cosines = fast.mean_cosines(bilm, TorchReader(bilm, int8=True))
+    cosines = fast.mean_cosines(bilm, TorchEngine(bilm, int8=True))
     assert len(cosines) == 3
     assert min(cosines) > 0.99
     assert min(cosines[1:]) < 1

@@ -64,7 +64,7 @@ class Chunk:
         passages: The lines, or parts of lines.
         n_bytes: Size of the text in bytes, in UTF-8.
         skipped_lines: Number of invalid lines that were skipped.
-        first_skipped: The message of the first one.
+        first_skipped: The message about the first skipped line.
     """
 
     number: int

@@ -88,7 +88,7 @@ class FileOutput(ChunkStore):
         )
 
     def final_counts(self, manifest: Manifest, digest: Callable[[], str]) -> dict[str, int] | None:
-        """Return the counts of the file if this run has already been finished; see `Output`."""
+        """Return the counts of the file if the same run has already finished; see `Output`."""
         if not self.path.exists():
             return None
         metadata: dict[str, Any] = {}

@@ -78,7 +78,7 @@ class Output(ABC):
         return {}
 
     def final_counts(self, manifest: Manifest, digest: Callable[[], str]) -> dict[str, int] | None:
-        """Return the counts of the output, or None if this run has not already been finished.
+        """Return the counts of the output if the same run has already finished, otherwise None.
 
         Args:
             manifest: The model and settings of this run.

@@ -139,10 +139,10 @@ def _sentences(path: str | Path | None) -> Iterator[list[str]]:
 
 
 class Supply:
-    """Returns consecutive parts of a text, and starts again from the beginning at its end.
+    """Returns consecutive parts of a text. At the end of the text, it starts from the beginning.
 
     Attributes:
-        rewound: How many times the text was started again.
+        rewound: How many times it has started from the beginning again.
     """
 
     def __init__(self, sentences: Sequence[list[str]]) -> None:

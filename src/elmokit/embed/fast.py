@@ -40,17 +40,17 @@ from elmokit.model import quantize
 from elmokit.model.bilm import BiLM
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
 from elmokit.model.engine import Engine
+from elmokit.model.kernels.cpu_engine import TorchEngine
 from elmokit.model.kernels.cpu_native import (
     LANES,
     NativeError,
     NativeHead,
     build,
     library_path,
-    native_reader,
+    native_engine,
     open_library,
     supports,
 )
-from elmokit.model.kernels.cpu_reader import TorchReader
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.packing import Packing
 from elmokit.model.scoring import Head
@@ -147,7 +147,7 @@ def fast_engine(bilm: BiLM) -> Engine:
     warnings.warn(
         f"precision='fast' is {choice.describe()} on this machine.", ElmoWarning, stacklevel=4
     )
-    return TorchReader(bilm)
+    return TorchEngine(bilm)
 
 
 def fast_head(head: LMHead) -> Head:
@@ -165,8 +165,8 @@ def make_engine(kind: str, bilm: BiLM) -> Engine:
         NativeError: The native kernel is not available.
     """
     if kind == "native":
-        return native_reader(bilm, _cache_folder())
-    return TorchReader(bilm, int8=kind == "int8")
+        return native_engine(bilm, _cache_folder())
+    return TorchEngine(bilm, int8=kind == "int8")
 
 
 # ------------------------------------------------------------------------------------ the machine

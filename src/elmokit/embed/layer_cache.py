@@ -89,19 +89,19 @@ class StoredLayers:
                 tensor[first : first + len(rows)] = torch.from_numpy(rows).to(device)
             self._on_device = tensor
 
-    def padded(self, numbers: Sequence[int]) -> Tensor:
-        """Return h_{k,j} of the texts with these numbers, padded with zeros, in float32.
+    def padded(self, indices: Sequence[int]) -> Tensor:
+        """Return the layers of the texts with these indices in float32, padded with zeros.
 
         Shape:
-            numbers (B,) -> (L + 1, B, T, 2D)
+            indices (B,) -> (L + 1, B, T, 2D)
         """
-        starts, lengths = self._starts[numbers], self._lengths[numbers]
+        starts, lengths = self._starts[indices], self._lengths[indices]
         steps = np.arange(max(1, int(lengths.max(initial=0))))
         if self._on_device is not None:
             rows = np.where(steps < lengths[:, None], starts[:, None] + steps, len(self._values))
             layers = self._on_device[torch.from_numpy(rows).to(self._device)]  # (B, T, L + 1, 2D)
         else:
-            shape = (len(numbers), len(steps), *self._values.shape[1:])
+            shape = (len(indices), len(steps), *self._values.shape[1:])
             table = np.zeros(shape, dtype=self._values.dtype)
             for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
                 table[row, :length] = self._values[start : start + length]
@@ -127,14 +127,14 @@ class LiveLayers:
     state: str
     storage: str
 
-    def padded(self, numbers: Sequence[int]) -> Tensor:
-        """Return h_{k,j} of the texts with these numbers; see `StoredLayers.padded`."""
-        texts, index = _find_distinct([self.texts[n] for n in numbers])
+    def padded(self, indices: Sequence[int]) -> Tensor:
+        """Return the layers of the texts with these indices; see `StoredLayers.padded`."""
+        texts, index = _find_distinct([self.texts[i] for i in indices])
         arrays = self.elmo.compute(texts, cast(StatePolicy, self.state))
         values = _to_storage(np.concatenate(arrays, axis=1), self.storage).transpose(1, 0, 2)
         lengths = [len(text) for text in texts]
         stored = StoredLayers(values, lengths, self.device, index=index, resident=False)
-        return stored.padded(range(len(numbers)))
+        return stored.padded(range(len(indices)))
 
 
 Layers = StoredLayers | LiveLayers
@@ -172,7 +172,7 @@ class LayerCache:
         state: str = "reset",
         storage: str = "float16",
     ) -> Layers:
-        """Return the layers of texts, which are cached if they fit into the cache."""
+        """Return the layers of texts, from the cache if they fit into it."""
         distinct, index = _find_distinct(texts)
         values = self.table(elmo, distinct, state=state, storage=storage)
         if values is None:
@@ -252,7 +252,7 @@ def _open(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | No
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
         os.utime(path)  # the time of the last use
-    except Exception:  # for damaged headers, even errors of Python's tokenizer
+    except Exception:  # np.load raises many types of errors for damaged files
         return None
     is_valid = values.shape == shape and values.dtype == np.dtype(storage)
     return cast("NDArray[Any]", values) if is_valid else None

@@ -192,7 +192,7 @@ def _expected(n_layers: int | None, *, allow_all: bool = True) -> str:
 
 
 def check_mix(names: Sequence[str], mix: Sequence[float] | None, gamma: float = 1.0) -> None:
-    """Raise an error if the weights of a mix are missing, or if there is no mix."""
+    """Raise an error if "mix" has no weights, or if weights are given without "mix"."""
     if "mix" in names and mix is None:
         raise ConfigError(
             "layer='mix' requires mix=[...] with one weight per layer (on the command line: "

@@ -26,8 +26,8 @@ class TopK:
         rows: Number of searches.
 
     Attributes:
-        scores: The best scores, best first, shape (rows, k). Filled with -inf.
-        ids: The ids of the best scores, shape (rows, k). Filled with -1.
+        scores: The best scores, best first, shape (rows, k); -inf if there are fewer than k.
+        ids: The ids of the best scores, shape (rows, k); -1 if there are fewer than k.
     """
 
     def __init__(self, k: int, rows: int = 1) -> None:

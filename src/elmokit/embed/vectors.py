@@ -24,8 +24,8 @@ class SentenceVectors:
         tokens: The tokens, one per vector.
         offsets: (start, end) of each token in the input string, as Python string indices; None if
             the input was a list of tokens.
-        layers: h_{k,j}, shape (L + 1, T, 2D). Layer 0 depends only on the word, the other layers
-            also on its context.
+        layers: h_{k,j}, shape (L + 1, T, 2D). Layer 0 depends only on the word, and the other
+            layers also depend on its context.
     """
 
     tokens: list[str]

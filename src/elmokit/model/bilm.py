@@ -35,7 +35,7 @@ class BiLMOutput(NamedTuple):
 
 
 class BiLM(nn.Module):
-    """The biLM.
+    """A bidirectional language model.
 
     The input must include the sentence boundaries `<S>` and `</S>`, because the models are trained
     with them. No state is kept between calls.

@@ -82,7 +82,7 @@ def char_ids_table(tokens: Iterable[str], max_characters: int = 50) -> NDArray[n
 def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> NDArray[np.int64]:
     """Return the ids of a batch of tokenized sentences, padded with zero rows to the longest one.
 
-    The sentence boundaries are not included; `elmokit.Elmo` adds them, `BiLM` does not.
+    The sentence boundaries are not included. `elmokit.Elmo` adds them, but `BiLM` does not.
 
     Returns:
         Character ids, a NumPy array of shape (B, T, max_characters). To pass it to a module, use

@@ -104,9 +104,9 @@ def exact_engine(bilm: BiLM) -> Engine:
         return PlainEngine(bilm)
     if weight.device.type == "cuda":
         return cuda_engine(bilm, torch.float32) or PlainEngine(bilm)
-    from elmokit.model.kernels.cpu_reader import TorchReader
+    from elmokit.model.kernels.cpu_engine import TorchEngine
 
-    return TorchReader(bilm)
+    return TorchEngine(bilm)
 
 
 def cuda_engine(bilm: BiLM, dtype: torch.dtype) -> Engine | None:
@@ -114,7 +114,7 @@ def cuda_engine(bilm: BiLM, dtype: torch.dtype) -> Engine | None:
     if not bilm.config.lstm.has_projection:
         return None
     try:
-        from elmokit.model.kernels.cuda_reader import CudaReader
+        from elmokit.model.kernels.cuda_engine import CudaEngine
     except ImportError:  # Triton does not support this system
         return None
-    return CudaReader(bilm, dtype)
+    return CudaEngine(bilm, dtype)

@@ -218,7 +218,7 @@ class IndexOutput(Output):
         return {"layer": list(self._settings.layer), "mix": mix}
 
     def final_counts(self, manifest: Manifest, digest: Callable[[], str]) -> dict[str, int] | None:
-        """Return the counts of the index if this build has already been finished; see `Output`."""
+        """Return the counts of the index if the same build has already finished; see `Output`."""
         if self.overwrite or not self.resume or not (self.path / MANIFEST).exists():
             return None
         meta = IndexMeta.read(self.path)

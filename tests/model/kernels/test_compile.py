@@ -16,7 +16,7 @@ import pytest
 
 EXPECTED = {
     "elmokit.model.kernels.charcnn",
-    "elmokit.model.kernels.cuda_reader",
+    "elmokit.model.kernels.cuda_engine",
     "elmokit.model.kernels.pointwise",
     "elmokit.model.kernels.sampled_softmax",
     "elmokit.train.fused",
@@ -94,7 +94,7 @@ def _launch_all_kernels() -> None:
     from elmokit.data.streams import Streams
     from elmokit.model.bilm import BiLM
     from elmokit.model.chars import char_ids_table
-    from elmokit.model.kernels.cuda_reader import CudaReader
+    from elmokit.model.kernels.cuda_engine import CudaEngine
     from elmokit.model.packing import Packing
     from elmokit.model.softmax import LMHead
     from elmokit.train.batches import make_batch, needed_columns
@@ -120,10 +120,10 @@ def _launch_all_kernels() -> None:
             dtype=dtype,
         )
         step(make_batch(next(batches), needed_columns(chars, 3), 60), 0, 0.01)
-        reader = CudaReader(BiLM(config).eval().requires_grad_(False), dtype)
+        engine = CudaEngine(BiLM(config).eval().requires_grad_(False), dtype)
         packing = Packing.of([3, 5, 1])
-        reader.contextualize(torch.zeros(packing.n_tokens, 8), packing)
-        reader.encode(torch.from_numpy(chars[:9]).long())
+        engine.contextualize(torch.zeros(packing.n_tokens, 8), packing)
+        engine.encode(torch.from_numpy(chars[:9]).long())
 
 
 if __name__ == "__main__":

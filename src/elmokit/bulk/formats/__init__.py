@@ -82,7 +82,7 @@ def detect_format(path: Path) -> Format:
 def check_package(name: str, purpose: str) -> None:
     """Raise an error if a package is not installed.
 
-    Installations without torch may not have safetensors and h5py, either.
+    Installations without torch may not contain safetensors and h5py.
     """
     with optional_imports("arrow" if name.startswith("pyarrow") else None, purpose):
         importlib.import_module(name)

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from elmokit.model.bilm import BiLM
-from elmokit.model.kernels.cpu_reader import (
-    CpuReader,
+from elmokit.model.kernels.cpu_engine import (
+    CpuEngine,
     convert_layers,
     in_parallel,
     sigmoids_first,
@@ -54,7 +54,7 @@ class NativeError(Exception):
 
 
 class _Layer(ctypes.Structure):
-    """The type `Layer` of int8_lstm.c."""
+    """The C structure `Layer` of int8_lstm.c."""
 
     _fields_ = (
         ("h", ctypes.c_int64),
@@ -200,8 +200,8 @@ def _pack(weight: Tensor, library: ctypes.CDLL) -> tuple[Tensor, Tensor]:
     return packed, scale
 
 
-class NativeReader(CpuReader):
-    """A `CpuReader` that runs the LSTMs in int8 with the native kernel.
+class NativeEngine(CpuEngine):
+    """A `CpuEngine` that runs the LSTMs in int8 with the native kernel.
 
     Args:
         bilm: The reference modules. The kernel must support their sizes (see `supports`).
@@ -213,7 +213,9 @@ class NativeReader(CpuReader):
         self._library = library
         self._directions = convert_layers(bilm, partial(NativeLayer, library=library))
 
-    def _jobs(self, layers: Tensor, packing: Packing, state: LstmState) -> list[Callable[[], None]]:
+    def _make_jobs(
+        self, layers: Tensor, packing: Packing, state: LstmState
+    ) -> list[Callable[[], None]]:
         d = self.config.lstm.projection_dim
         active = np.array(packing.active, dtype=np.int64)
         positions = (
@@ -240,6 +242,6 @@ class NativeReader(CpuReader):
         return [partial(read, direction, shard) for shard in range(shards) for direction in (0, 1)]
 
 
-def native_reader(bilm: BiLM, folder: Path) -> NativeReader:
+def native_engine(bilm: BiLM, folder: Path) -> NativeEngine:
     """Return an int8 engine for a biLM, and compile the kernel to a directory if necessary."""
-    return NativeReader(bilm, open_library(build(folder)))
+    return NativeEngine(bilm, open_library(build(folder)))

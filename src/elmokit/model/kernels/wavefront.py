@@ -280,7 +280,7 @@ class Wavefront:
     def forward(self, types: Tensor, index: Tensor) -> Tensor:
         """Process T tokens of each row in both directions.
 
-        Set the weights, the state, `starts` and `seed` before.
+        Before the call, set the weights, the state, `starts` and `seed`.
 
         Args:
             types: x of the distinct words of the batch, shape (U, D).

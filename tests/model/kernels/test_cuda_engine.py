@@ -14,8 +14,8 @@ from elmokit.model.packing import Packing
 
 pytest.importorskip("triton", reason="the fast kernels need Triton (Linux)")
 
-from elmokit.model.kernels import cuda_reader
-from elmokit.model.kernels.cuda_reader import CudaReader
+from elmokit.model.kernels import cuda_engine
+from elmokit.model.kernels.cuda_engine import CudaEngine
 
 CNN = CharCnnConfig(embedding_dim=4, filters=((1, 4), (2, 6), (3, 6)), n_highway=1)
 LENGTHS = [[3, 5, 1, 5], [0, 2, 0, 7], [1]]
@@ -34,14 +34,14 @@ def state_of(bilm: BiLM, rows: int) -> LstmState:
     return LstmState(*(0.3 * torch.randn_like(part) for part in zeros))
 
 
-def compare(bilm: BiLM, reader: CudaReader, lengths: list[int], *, tolerance: float) -> None:
+def compare(bilm: BiLM, engine: CudaEngine, lengths: list[int], *, tolerance: float) -> None:
     device = next(bilm.parameters()).device
     packing = Packing.of(lengths)
     x = torch.randn(packing.n_tokens, bilm.config.lstm.projection_dim, device=device)
     state, back = state_of(bilm, len(lengths)), torch.randn_like(x)
     for given in ((None, None), (state, None), (state, back)):
         layers, last = bilm.contextualize(x, packing, *given)
-        found, found_last = reader.contextualize(x, packing, *given)
+        found, found_last = engine.contextualize(x, packing, *given)
         for plain, fast in ((layers, found), *zip(last, found_last, strict=True)):
             torch.testing.assert_close(plain, fast, rtol=0, atol=tolerance)
 
@@ -57,20 +57,20 @@ def compare(bilm: BiLM, reader: CudaReader, lengths: list[int], *, tolerance: fl
 )
 def test_ragged_batch_equals_the_reference_modules(lstm: LstmConfig, lengths: list[int]) -> None:
     bilm = model(lstm)
-    compare(bilm, CudaReader(bilm), lengths, tolerance=4e-6)
+    compare(bilm, CudaEngine(bilm), lengths, tolerance=4e-6)
 
 
 def test_batch_without_tokens_does_not_change_the_state() -> None:
     bilm = model(LstmConfig(12, 8, 2, 0.5, 0.4))
-    compare(bilm, CudaReader(bilm), [0, 0], tolerance=1e-9)
+    compare(bilm, CudaEngine(bilm), [0, 0], tolerance=1e-9)
 
 
 def test_token_encoder_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     # Blocks are padded, which is slow in the interpreter.
-    monkeypatch.setattr(cuda_reader, "_WORDS", 2)
+    monkeypatch.setattr(cuda_engine, "_WORDS", 2)
     bilm = model(LstmConfig(12, 8, 2, 0.5, 0.4))
     ids = torch.from_numpy(char_ids_table(["a", "Straße", "x" * 60])).long()
-    found = CudaReader(bilm).encode(ids)
+    found = CudaEngine(bilm).encode(ids)
     assert (found - bilm.encoder(ids)).abs().max() < 1e-6
 
 
@@ -86,25 +86,25 @@ def original() -> BiLM:
 @pytest.mark.parametrize("lengths", [[22], [22, 9], [30, 4, 17] * 50])
 def test_float32_on_a_gpu_is_exact_with_and_without_graphs(lengths: list[int]) -> None:
     bilm = original()
-    reader = CudaReader(bilm)
+    engine = CudaEngine(bilm)
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("highest")  # of the reference implementation
         for _ in range(3):  # small shapes: first eagerly, then recorded, then replayed
-            compare(bilm, reader, lengths, tolerance=1e-5)
+            compare(bilm, engine, lengths, tolerance=1e-5)
     finally:
         torch.set_float32_matmul_precision(before)
     small = len(lengths) <= 2
-    assert len([g for g in reader._graphs.values() if g is not None]) == (1 if small else 0)
+    assert len([g for g in engine._graphs.values() if g is not None]) == (1 if small else 0)
 
 
 @pytest.mark.gpu
 def test_results_are_not_overwritten_when_a_graph_is_replayed() -> None:
     bilm = original()
-    reader = CudaReader(bilm)
+    engine = CudaEngine(bilm)
     packing = Packing.of([12])
     xs = torch.randn(3, 12, 512, device="cuda")
-    results = [reader.contextualize(x, packing)[0] for x in (*xs, *xs)]
+    results = [engine.contextualize(x, packing)[0] for x in (*xs, *xs)]
     for first, again in zip(results[:3], results[3:], strict=True):
         assert (first - again).abs().max() < 1e-5
     assert (results[0] - results[1]).abs().max() > 0.01
@@ -115,13 +115,13 @@ def test_bfloat16_on_a_gpu_is_close_to_float32() -> None:
     bilm = original()
     packing = Packing.of([20, 7, 33] * 20)
     x = 0.5 * torch.randn(packing.n_tokens, 512, device="cuda")
-    exact, _ = CudaReader(bilm).contextualize(x, packing)
-    near, _ = CudaReader(bilm, torch.bfloat16).contextualize(x, packing)
+    exact, _ = CudaEngine(bilm).contextualize(x, packing)
+    near, _ = CudaEngine(bilm, torch.bfloat16).contextualize(x, packing)
     cosine = torch.cosine_similarity(exact, near, dim=-1)
     assert cosine.min() > 0.999
     ids = torch.from_numpy(char_ids_table(["play", "Straße", "x" * 60])).long()
     with exact_products(torch.device("cuda")):  # without TF32, which cuDNN uses by default
         plain = bilm.encoder(ids.cuda())
         for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 5e-2)):
-            found = CudaReader(bilm, dtype).encode(ids)
+            found = CudaEngine(bilm, dtype).encode(ids)
             assert (found - plain).abs().max() < tolerance * plain.abs().max()

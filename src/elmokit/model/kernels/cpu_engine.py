@@ -36,7 +36,7 @@ _TOKENS_AT_ONCE = 256
 Layer = TypeVar("Layer")
 
 
-class CpuReader(ABC):
+class CpuEngine(ABC):
     """An `Engine` for CPUs.
 
     Args:
@@ -75,11 +75,13 @@ class CpuReader(ABC):
         layers = x.new_empty(self.config.n_layers, len(x), 2 * d)
         layers[0, :, :d] = x
         layers[0, :, d:] = x if backward_x is None else backward_x
-        in_parallel(self._jobs(layers, packing, state))
+        in_parallel(self._make_jobs(layers, packing, state))
         return layers, state if len(order) == 1 else state.select(torch.argsort(order))
 
     @abstractmethod
-    def _jobs(self, layers: Tensor, packing: Packing, state: LstmState) -> list[Callable[[], None]]:
+    def _make_jobs(
+        self, layers: Tensor, packing: Packing, state: LstmState
+    ) -> list[Callable[[], None]]:
         """Return jobs that process a packed batch and can run in parallel.
 
         Args:
@@ -89,8 +91,8 @@ class CpuReader(ABC):
         """
 
 
-class TorchReader(CpuReader):
-    """A `CpuReader` that computes matrix products with torch.
+class TorchEngine(CpuEngine):
+    """A `CpuEngine` that computes matrix products with torch.
 
     Args:
         bilm: The reference modules, on a CPU.
@@ -102,7 +104,9 @@ class TorchReader(CpuReader):
         self.is_int8 = int8
         self._directions = convert_layers(bilm, partial(_TorchLayer, int8=int8))
 
-    def _jobs(self, layers: Tensor, packing: Packing, state: LstmState) -> list[Callable[[], None]]:
+    def _make_jobs(
+        self, layers: Tensor, packing: Packing, state: LstmState
+    ) -> list[Callable[[], None]]:
         d = self.config.lstm.projection_dim
         reversal = torch.from_numpy(packing.reversal)
 

@@ -16,17 +16,17 @@ from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.model.bilm import BiLM
 from elmokit.model.charcnn import CharacterEncoder
 from elmokit.model.chars import char_ids_table
-from elmokit.model.kernels import cpu_native, cpu_reader
+from elmokit.model.kernels import cpu_engine, cpu_native
 from elmokit.model.kernels.cpu_encoder import CpuEncoder
+from elmokit.model.kernels.cpu_engine import CpuEngine, TorchEngine, in_parallel
 from elmokit.model.kernels.cpu_linear import Int8Linear, PackedLinear
 from elmokit.model.kernels.cpu_native import (
     NativeError,
     NativeHead,
     build,
-    native_reader,
+    native_engine,
     open_library,
 )
-from elmokit.model.kernels.cpu_reader import CpuReader, TorchReader, in_parallel
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.quantize import dequantize_rows, quantize_rows, quantize_rows_wide
@@ -40,7 +40,7 @@ SHAPE = BiLMConfig(
 NO_PROJECTION = BiLMConfig(LstmConfig(dim=32, projection_dim=32, n_layers=3), TINY.char_cnn)
 LENGTHS = [5, 0, 9, 1, 9, 3, 7, 2]
 
-Make = Callable[[BiLM], CpuReader]
+Make = Callable[[BiLM], CpuEngine]
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -76,12 +76,12 @@ def batch(config: BiLMConfig, lengths: list[int] = LENGTHS) -> tuple[Tensor, Pac
 @pytest.mark.parametrize("config", [TINY, SHAPE, NO_PROJECTION], ids=["tiny", "clips", "no-proj"])
 def test_exact_equals_the_reference_modules(config: BiLMConfig, threads: int) -> None:
     bilm = random_bilm(config)
-    reader = TorchReader(bilm)
+    engine = TorchEngine(bilm)
     x, packing, state = batch(config)
     for start in (None, state):
         with torch.no_grad():
             expected, expected_state = bilm.contextualize(x, packing, start)
-        found, found_state = reader.contextualize(x, packing, start)
+        found, found_state = engine.contextualize(x, packing, start)
         # The CPU determines the order of summation: 2.1e-6 was observed without AVX-512.
         torch.testing.assert_close(found, expected, atol=5e-6, rtol=0)
         torch.testing.assert_close(found_state, expected_state, atol=5e-6, rtol=0)
@@ -92,15 +92,15 @@ def test_directions_may_have_different_input_vectors(
     make: str, request: pytest.FixtureRequest
 ) -> None:
     bilm = random_bilm(SHAPE, scale=1.0)
-    reader: CpuReader = TorchReader(bilm)
+    engine: CpuEngine = TorchEngine(bilm)
     if make == "native":
-        reader = native_reader(bilm, request.getfixturevalue("kernels"))
+        engine = native_engine(bilm, request.getfixturevalue("kernels"))
     x, packing, state = batch(SHAPE)
     back = torch.randn_like(x)
     with torch.no_grad():
         expected, _ = bilm.contextualize(x, packing, state, back)
         other, _ = bilm.contextualize(back, packing, state)
-        found, _ = reader.contextualize(x, packing, state, back)
+        found, _ = engine.contextualize(x, packing, state, back)
     d = SHAPE.lstm.projection_dim
     torch.testing.assert_close(expected[..., d:], other[..., d:])
     tolerance = 5e-6 if make == "exact" else 0.05
@@ -126,16 +126,16 @@ def test_native_softmax_equals_the_reference(words: int, rows: int, kernels: Pat
 def test_exact_processes_long_sentences_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     bilm = random_bilm(TINY)
     x, packing, state = batch(TINY, [40, 3, 17])
-    whole, _ = TorchReader(bilm).contextualize(x, packing, state)
-    monkeypatch.setattr(cpu_reader, "_TOKENS_AT_ONCE", 4)
-    torch.testing.assert_close(TorchReader(bilm).contextualize(x, packing, state)[0], whole)
+    whole, _ = TorchEngine(bilm).contextualize(x, packing, state)
+    monkeypatch.setattr(cpu_engine, "_TOKENS_AT_ONCE", 4)
+    torch.testing.assert_close(TorchEngine(bilm).contextualize(x, packing, state)[0], whole)
 
 
 def test_input_state_is_not_modified() -> None:
     bilm = random_bilm(TINY)
     x, packing, state = batch(TINY)
     before = [part.clone() for part in state]
-    TorchReader(bilm).contextualize(x, packing, state)
+    TorchEngine(bilm).contextualize(x, packing, state)
     assert all(torch.equal(a, b) for a, b in zip(before, state, strict=True))
 
 
@@ -201,13 +201,13 @@ def quantized_reference(bilm: BiLM, x: Tensor, packing: Packing, state: LstmStat
 
 
 def make_native(kernels: Path) -> Make:
-    return lambda bilm: native_reader(bilm, kernels)
+    return lambda bilm: native_engine(bilm, kernels)
 
 
 @pytest.fixture(params=["torch", "native"])
 def make_int8(request: pytest.FixtureRequest) -> Make:
     if request.param == "torch":
-        return lambda bilm: TorchReader(bilm, int8=True)
+        return lambda bilm: TorchEngine(bilm, int8=True)
     return make_native(request.getfixturevalue("kernels"))
 
 
@@ -237,12 +237,12 @@ def test_integer_products_are_exact() -> None:
 
 
 def test_int8_states_continue_a_text(make_int8: Make, threads: int) -> None:
-    reader = make_int8(random_bilm(SHAPE))
+    engine = make_int8(random_bilm(SHAPE))
     x, packing, _ = batch(SHAPE, [12])
-    whole, whole_state = reader.contextualize(x, packing)
+    whole, whole_state = engine.contextualize(x, packing)
     d = SHAPE.lstm.projection_dim
-    first, state = reader.contextualize(x[:5], Packing.of([5]))
-    second, state = reader.contextualize(x[5:], Packing.of([7]), state)
+    first, state = engine.contextualize(x[:5], Packing.of([5]))
+    second, state = engine.contextualize(x[5:], Packing.of([7]), state)
     assert torch.equal(torch.cat([first, second], dim=1)[..., :d], whole[..., :d])
     assert torch.equal(state.cell[0], whole_state.cell[0])
     assert torch.equal(state.hidden[0], whole_state.hidden[0])
@@ -252,7 +252,7 @@ def test_native_vectors_are_bit_identical_for_any_batch_and_number_of_threads(
     kernels: Path,
 ) -> None:
     bilm = random_bilm(SHAPE)
-    reader = native_reader(bilm, kernels)
+    engine = native_engine(bilm, kernels)
     lengths = np.random.default_rng(0).integers(1, 12, 70).tolist()
     x, packing, state = batch(SHAPE, lengths)
     before = torch.get_num_threads()
@@ -260,7 +260,7 @@ def test_native_vectors_are_bit_identical_for_any_batch_and_number_of_threads(
         results = []
         for n in (1, 2, 8):
             torch.set_num_threads(n)
-            results.append(reader.contextualize(x, packing, state))
+            results.append(engine.contextualize(x, packing, state))
     finally:
         torch.set_num_threads(before)
     for layers, last in results[1:]:
@@ -268,7 +268,7 @@ def test_native_vectors_are_bit_identical_for_any_batch_and_number_of_threads(
         assert torch.equal(last.cell, results[0][1].cell)
     for row in (0, 17, 69):
         own = torch.from_numpy(np.flatnonzero(packing.rows == row))
-        alone, _ = reader.contextualize(
+        alone, _ = engine.contextualize(
             x[own], Packing.of([lengths[row]]), state.select(torch.tensor([row]))
         )
         assert torch.equal(alone, results[0][0][:, own])
@@ -311,6 +311,6 @@ def test_models_without_skip_connections(make_int8: Make) -> None:
     x, packing, state = batch(config)
     with torch.no_grad():
         expected, _ = bilm.contextualize(x, packing, state)
-    torch.testing.assert_close(TorchReader(bilm).contextualize(x, packing, state)[0], expected)
+    torch.testing.assert_close(TorchEngine(bilm).contextualize(x, packing, state)[0], expected)
     found, _ = make_int8(bilm).contextualize(x, packing, state)
     assert torch.cosine_similarity(found, expected, dim=-1).min() > 0.99

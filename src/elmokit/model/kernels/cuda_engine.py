@@ -135,7 +135,7 @@ def _output(
         tl.store(next_inputs, x.to(dtype), has_next)
 
 
-class CudaReader:
+class CudaEngine:
     """An `Engine` for CUDA GPUs.
 
     Args:
@@ -207,19 +207,19 @@ class CudaReader:
 class _Batch:
     """The buffers of a batch and the computation of its layers."""
 
-    def __init__(self, reader: CudaReader, packing: Packing) -> None:
-        self.reader, self.config = reader, reader.config
+    def __init__(self, engine: CudaEngine, packing: Packing) -> None:
+        self.engine, self.config = engine, engine.config
         self.active = packing.active
         # Sentences without tokens come last. They only have a state.
         self.rows, self.steps = len(packing.lengths), len(packing.active)
         self.n_tokens = packing.n_tokens
         starts = np.cumsum(packing.active) - packing.active
         plan = np.concatenate([packing.active, starts, packing.reversal]).astype(np.int32)
-        self.plan = to_device(plan, reader.device)
+        self.plan = to_device(plan, engine.device)
         h, d, g = self.config.dim, self.config.projection_dim, 2 * self.config.n_layers
 
-        def buffer(*size: int, dtype: torch.dtype = reader.dtype) -> Tensor:
-            return torch.empty(size, dtype=dtype, device=reader.device)
+        def buffer(*size: int, dtype: torch.dtype = engine.dtype) -> Tensor:
+            return torch.empty(size, dtype=dtype, device=engine.device)
 
         self.inputs = buffer(g, 2, self.rows, 2 * d)
         self.gates = buffer(g, self.rows, 4 * h)
@@ -231,11 +231,11 @@ class _Batch:
 
     def __call__(self, x: Tensor, initial: LstmState | None) -> tuple[Tensor, LstmState]:
         """Compute all layers. The initial and final states are in packed order."""
-        self.begin(initial)
-        self.read(x)
+        self.set_state(initial)
+        self.run(x)
         return self.layers, self.state()
 
-    def begin(self, initial: LstmState | None) -> None:
+    def set_state(self, initial: LstmState | None) -> None:
         """Set the initial state of the sentences."""
         if initial is None:
             self.cells.zero_()
@@ -250,7 +250,7 @@ class _Batch:
             *(t.view(-1, 2, *t.shape[1:]).transpose(0, 1) for t in (self.cells, self.carried))
         )
 
-    def read(self, x: Tensor) -> None:
+    def run(self, x: Tensor) -> None:
         """Process all slots, with the inputs of both directions in x (2, N, D)."""
         d, n_layers = self.config.projection_dim, self.config.n_layers
         self.layers[0, :, :d], self.layers[0, :, d:] = x
@@ -269,7 +269,7 @@ class _Batch:
 
     def _run_slot(self, slot: int, first: int, end: int, n: int, x: Tensor) -> None:
         """Process the first n rows of a slot with the stacks from `first` to `end` (exclusive)."""
-        weights, c = self.reader.weights, self.config
+        weights, c = self.engine.weights, self.config
         h, d = c.dim, c.projection_dim
         torch.bmm(
             self.inputs[first:end, slot % 2, :n],
@@ -289,7 +289,7 @@ class _Batch:
             CLIP=float(c.cell_clip or 0.0),
             ROWS=_ROWS,
             COLS=_COLS,
-            FAST=self.reader._fast_tanh,
+            FAST=self.engine._fast_tanh,
         )
         torch.bmm(
             self.hidden[first:end, :n],
@@ -319,24 +319,24 @@ class _Batch:
 class _RecordedGraph:
     """The computation for one shape, recorded as a CUDA graph with its own buffers."""
 
-    def __init__(self, reader: CudaReader, packing: Packing) -> None:
-        self._batch = _Batch(reader, packing)
-        d = reader.config.projection_dim
-        self._x = torch.zeros(2, packing.n_tokens, d, device=reader.device)
-        stream = torch.cuda.Stream(reader.device)
-        stream.wait_stream(torch.cuda.current_stream(reader.device))
+    def __init__(self, engine: CudaEngine, packing: Packing) -> None:
+        self._batch = _Batch(engine, packing)
+        d = engine.config.projection_dim
+        self._x = torch.zeros(2, packing.n_tokens, d, device=engine.device)
+        stream = torch.cuda.Stream(engine.device)
+        stream.wait_stream(torch.cuda.current_stream(engine.device))
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
-            self._batch.begin(None)
-            self._batch.read(self._x)  # compiles kernels and lets cuBLAS allocate its workspace
+            self._batch.set_state(None)
+            self._batch.run(self._x)  # compiles kernels and lets cuBLAS allocate its workspace
             stream.synchronize()
             with torch.cuda.graph(self._graph, stream=stream):
-                self._batch.read(self._x)
-        torch.cuda.current_stream(reader.device).wait_stream(stream)
+                self._batch.run(self._x)
+        torch.cuda.current_stream(engine.device).wait_stream(stream)
 
     def __call__(self, x: Tensor, initial: LstmState | None) -> tuple[Tensor, LstmState]:
         self._x.copy_(x)
-        self._batch.begin(initial)
+        self._batch.set_state(initial)
         self._graph.replay()
         state = self._batch.state()  # the next call overwrites the buffers of the graph
         return self._batch.layers.clone(), LstmState(state.cell.clone(), state.hidden.clone())
