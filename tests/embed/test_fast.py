@@ -127,7 +127,7 @@ def test_crash_in_a_child_process_does_not_affect_the_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     program = "import os, signal; print('{\"seconds\": 1.0}', flush=True); os.kill(os.getpid(), 4)"
-    monkeypatch.setattr(fast, "_command", lambda kinds: [sys.executable, "-c", program])
+    monkeypatch.setattr(fast, "_trial_command", lambda kinds: [sys.executable, "-c", program])
     choice = fast.probe_fast()
     assert choice.seconds == {"exact": 1.0, "native": 1.0}
     assert choice.failed == {"int8": "the process was killed by signal 4"}
@@ -143,7 +143,7 @@ def test_candidates_that_time_out_are_retried_by_the_next_process(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sleeper = "import time; print('{\"seconds\": 1.0}', flush=True); time.sleep(60)"
-    monkeypatch.setattr(fast, "_command", lambda kinds: [sys.executable, "-c", sleeper])
+    monkeypatch.setattr(fast, "_trial_command", lambda kinds: [sys.executable, "-c", sleeper])
     monkeypatch.setattr(fast, "_TIMEOUT", 3.0)
     choice = fast_choice()
     assert (choice.kind, list(choice.failed)) == ("exact", ["int8"])

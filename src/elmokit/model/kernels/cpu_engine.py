@@ -75,13 +75,11 @@ class CpuEngine(ABC):
         layers = x.new_empty(self.config.n_layers, len(x), 2 * d)
         layers[0, :, :d] = x
         layers[0, :, d:] = x if backward_x is None else backward_x
-        in_parallel(self._make_jobs(layers, packing, state))
+        in_parallel(self._jobs(layers, packing, state))
         return layers, state if len(order) == 1 else state.select(torch.argsort(order))
 
     @abstractmethod
-    def _make_jobs(
-        self, layers: Tensor, packing: Packing, state: LstmState
-    ) -> list[Callable[[], None]]:
+    def _jobs(self, layers: Tensor, packing: Packing, state: LstmState) -> list[Callable[[], None]]:
         """Return jobs that process a packed batch and can run in parallel.
 
         Args:
@@ -104,9 +102,7 @@ class TorchEngine(CpuEngine):
         self.is_int8 = int8
         self._directions = convert_layers(bilm, partial(_TorchLayer, int8=int8))
 
-    def _make_jobs(
-        self, layers: Tensor, packing: Packing, state: LstmState
-    ) -> list[Callable[[], None]]:
+    def _jobs(self, layers: Tensor, packing: Packing, state: LstmState) -> list[Callable[[], None]]:
         d = self.config.lstm.projection_dim
         reversal = torch.from_numpy(packing.reversal)
 

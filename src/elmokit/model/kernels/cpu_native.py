@@ -213,9 +213,7 @@ class NativeEngine(CpuEngine):
         self._library = library
         self._directions = convert_layers(bilm, partial(NativeLayer, library=library))
 
-    def _make_jobs(
-        self, layers: Tensor, packing: Packing, state: LstmState
-    ) -> list[Callable[[], None]]:
+    def _jobs(self, layers: Tensor, packing: Packing, state: LstmState) -> list[Callable[[], None]]:
         d = self.config.lstm.projection_dim
         active = np.array(packing.active, dtype=np.int64)
         positions = (
