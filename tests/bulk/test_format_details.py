@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -13,9 +16,10 @@ from safetensors.numpy import load_file
 
 from elmokit.bulk.formats import hdf5, open_vectors, write_vectors
 from elmokit.embed.vectors import SentenceVectors
-from elmokit.errors import DependencyError, ElmoWarning
+from elmokit.errors import DataError, DependencyError, ElmoWarning
 from tests.bulk.test_formats import DIM, LAYERS, sentence, some_sentences
 
+pa = pytest.importorskip("pyarrow", reason="pyarrow is the extra 'arrow'")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is the extra 'arrow'")
 
 
@@ -144,6 +148,84 @@ def test_parquet_has_one_row_per_token(
     row = pq.read_table(path).to_pylist()[0]
     assert row["start"] is None
     assert len(row["vector"]) == DIM
+
+
+def table_of(n: int, **columns: Any) -> Any:
+    columns = {
+        "sentence": np.zeros(n, np.int64),
+        "token": pa.array(["a"]).take(pa.array(np.zeros(n, np.int64))),
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(n, np.float32)), 1),
+        **columns,
+    }
+    return pa.table(columns)
+
+
+def describe(table: Any, dim: int = 1, **about: Any) -> Any:
+    layout = {"version": 1, "layer": "top", "dtype": "float32", "n_layers": 3, "dim": dim}
+    return table.replace_schema_metadata({"elmokit": json.dumps({**layout, "about": about})})
+
+
+@pytest.mark.parametrize("sentences", [-5, 10**9])
+def test_parquet_with_an_invalid_number_of_sentences_is_rejected(
+    tmp_path: Path, sentences: int
+) -> None:
+    pq.write_table(describe(table_of(10**5), sentences=sentences), tmp_path / "v.parquet")
+    with pytest.raises(DataError, match="sentences"):
+        open_vectors(tmp_path / "v.parquet")
+
+
+def test_parquet_with_more_rows_than_its_size_allows_is_rejected(tmp_path: Path) -> None:
+    n = 2**24  # run-length encoded, less than a megabyte
+    table = table_of(n, vector=np.zeros(n, np.int8))
+    pq.write_table(describe(table, dim=0), tmp_path / "v.parquet", compression="zstd")
+    with pytest.raises(DataError, match="declares"):
+        open_vectors(tmp_path / "v.parquet")
+
+
+def test_repeated_token_of_parquet_is_in_memory_once(tmp_path: Path) -> None:
+    path, n = tmp_path / "v.parquet", 1000
+    token = pa.array(["x" * 2**16]).take(pa.array(np.zeros(n, np.int64)))
+    table = describe(table_of(n, token=token))
+    pq.write_table(table, path, compression="zstd", row_group_size=100)
+    assert path.stat().st_size < 2**16
+    with open_vectors(path) as vectors:
+        tracemalloc.start()
+        tokens = vectors[0].tokens
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert tokens == token.to_pylist()
+    assert peak < 2**22
+
+
+@pytest.mark.parametrize("descr", ["|S0", "("], ids=["empty type", "nested header"])
+def test_npz_with_an_invalid_header_is_rejected(
+    tmp_path: Path, sentences: list[SentenceVectors], descr: str
+) -> None:
+    path = tmp_path / "vectors.npz"
+    write_vectors(path, sentences)
+    with np.load(path) as stored:
+        arrays = {name: stored[name] for name in stored if name != "offsets"}
+    np.savez(path, **arrays)
+    header = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({2**62},)}}\n".encode()
+    if descr == "(":
+        header = b"-" * 9000 + b"1\n"  # Python's parser raises a MemoryError
+    with zipfile.ZipFile(path, "a") as archive:
+        content = b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header
+        archive.writestr("offsets.npy", content)
+    with pytest.raises(DataError):
+        open_vectors(path)
+
+
+def test_values_that_are_not_numbers_are_rejected(
+    tmp_path: Path, sentences: list[SentenceVectors]
+) -> None:
+    path = tmp_path / "vectors.npz"
+    write_vectors(path, sentences)
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    np.savez(path, **{**arrays, "vectors": np.full(arrays["vectors"].shape, "a")})
+    with open_vectors(path) as vectors, pytest.raises(DataError, match="sentence 0"):
+        vectors[0]
 
 
 def test_missing_pyarrow_says_what_to_install(

@@ -301,6 +301,8 @@ def test_damaged_tables_are_reported(index: TokenIndex, tmp_path: Path) -> None:
         file.write_bytes(file.read_bytes()[:500])
     with pytest.raises(DataError, match="damaged"):
         TokenIndex.open(tmp_path / "i").neighbors([3])
+    shutil.rmtree(tmp_path / "i")
+    shutil.copytree(index.folder, tmp_path / "i")
     shutil.rmtree(tmp_path / "i" / "sentences.lance")
     with pytest.raises(DataError, match="sentences"):
         TokenIndex.open(tmp_path / "i")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -160,6 +163,22 @@ def test_other_models_are_rejected(elmo: ElmoModel, index: TokenIndex) -> None:
     other = ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
     with pytest.raises(ConfigError, match="different model"):
         index.neighbors(QUERIES, other)
+
+
+def test_extended_table_is_rejected(index: TokenIndex, tmp_path: Path) -> None:
+    folder = shutil.copytree(index.folder, tmp_path / "index")
+    (file,) = folder.glob("words.lance/data/*")
+    os.truncate(file, file.stat().st_size + 2**40)  # Lance would allocate a terabyte
+    with pytest.raises(DataError, match="expected"):
+        TokenIndex.open(folder)
+
+
+def test_numbers_of_missing_files_are_reported(index: TokenIndex, tmp_path: Path) -> None:
+    folder = shutil.copytree(index.folder, tmp_path / "index")
+    manifest = json.loads((folder / "index.json").read_text())
+    (folder / "index.json").write_text(json.dumps({**manifest, "inputs": []}))
+    with pytest.raises(DataError, match="damaged"):
+        TokenIndex.open(folder).neighbors([0], k=1)
 
 
 def test_index_has_a_notebook_representation(index: TokenIndex, elmo: ElmoModel) -> None:

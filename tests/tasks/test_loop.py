@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from elmokit.errors import ConfigError, DataError, NotFiniteError, OutputError
+from elmokit.errors import ConfigError, DataError, NotFiniteError, OutputError, WeightsError
 from elmokit.settings import with_settings
 from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import plan
@@ -261,8 +261,9 @@ def test_optimizer_state_of_a_scalar_weight_is_resumed(
     def run() -> Any:
         model: Any = Scalar()
         position = checkpoint.Position(rate=1e-3)
+        identity = {"task": "", "config": {}, "data": ""}
         settings, optimizer = config().train, kind(model.parameters())
-        return checkpoint.Run(tmp_path, {}, model, optimizer, settings, position)
+        return checkpoint.Run(tmp_path, identity, model, optimizer, settings, position)
 
     first, again = run(), run()
     step(first.model, first.optimizer)
@@ -274,6 +275,32 @@ def test_optimizer_state_of_a_scalar_weight_is_resumed(
     step(first.model, first.optimizer)
     step(again.model, again.optimizer)
     assert torch.equal(first.model.a, again.model.a)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("position.step", "x"), ("position.epoch", -1), ("position.seconds", []), ("data", None)],
+)
+def test_invalid_values_of_a_checkpoint_are_errors(
+    data: Data[Sentence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: Any
+) -> None:
+    settings = config("train.epochs=2", "train.checkpoint_every=1")
+    with monkeypatch.context() as patch:
+        patch.setattr("elmokit.tasks.saved.save", None)  # stop just before the end
+        with pytest.raises(TypeError):
+            train(TASK, settings, data, tmp_path)
+    path = checkpoint.newest(tmp_path)
+    assert path is not None
+    values = json.loads((path / checkpoint.RUN).read_text())
+    *groups, key = name.split(".")
+    group = values[groups[0]] if groups else values
+    if value is None:
+        del group[key]
+    else:
+        group[key] = value
+    (path / checkpoint.RUN).write_text(json.dumps(values))
+    with pytest.raises(WeightsError, match="damaged"):
+        train(TASK, settings, data, tmp_path, resume=True)
 
 
 def test_recent_checkpoints_are_not_replaced(data: Data[Sentence], tmp_path: Path) -> None:

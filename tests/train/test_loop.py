@@ -254,6 +254,42 @@ def test_sparse_checkpoint_is_not_read(
         os.truncate(path, size)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("step", "x"),
+        ("step", 10**30),
+        ("files", None),
+        ("config", 5),
+        ("config", {}),
+        ("perplexity", {"mean": 1.0}),
+        ("capacity", {"types": 1}),
+        ("position", 5),
+        ("position.documents", None),
+        ("position.epoch", -1),
+        ("position.taken", 10**9),
+        ("position.given", 1000),
+        ("position.document", [0]),
+        ("position.offset", [-1] * 4),
+    ],
+)
+def test_invalid_values_of_a_checkpoint_are_errors(
+    corpus: Corpus, out: Path, name: str, value: Any
+) -> None:
+    train(settings(max_steps=2), corpus, out)
+    newest = checkpoint.newest(out)
+    assert newest is not None
+    values = json.loads((newest / checkpoint.TRAINER).read_text())
+    *groups, key = name.split(".")
+    group = values[groups[0]] if groups else values
+    group[key] = value
+    del values["check"]
+    values["check"] = checkpoint._checksum(values)  # as an attacker would
+    (newest / checkpoint.TRAINER).write_text(json.dumps(values))
+    with pytest.raises(elmokit.ElmoError):
+        train(settings(max_steps=4), corpus, out, resume=True)
+
+
 def test_error_if_all_checkpoints_are_damaged(corpus: Corpus, out: Path) -> None:
     train(settings(max_steps=2), corpus, out)
     newest = checkpoint.newest(out)

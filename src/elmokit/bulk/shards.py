@@ -22,7 +22,13 @@ from numpy.typing import NDArray
 from elmokit.bulk.formats import check_package
 from elmokit.bulk.formats.block import Block
 from elmokit.bulk.formats.layout import Layout
-from elmokit.bulk.formats.parquet import SentenceReader, vector_names, write_shard
+from elmokit.bulk.formats.parquet import (
+    READ_OPTIONS,
+    SentenceReader,
+    check_size,
+    vector_names,
+    write_shard,
+)
 from elmokit.bulk.formats.reading import GetMetadata, StoredSentence, StoredVectors
 from elmokit.bulk.input import is_remote
 from elmokit.bulk.settings import EmbedSettings
@@ -105,9 +111,7 @@ class ShardDirectory(ChunkStore):
         import pyarrow.parquet as pq
 
         try:
-            return pq.ParquetFile(
-                f"{self.root}/{name}", filesystem=self.remote, page_checksum_verification=True
-            )
+            return pq.ParquetFile(f"{self.root}/{name}", filesystem=self.remote, **READ_OPTIONS)
         except (pa.ArrowException, OSError) as error:
             raise self.shard_error(name, error) from error
 
@@ -170,10 +174,14 @@ class ShardedVectors(StoredVectors):
             raise self._folder.shard_error(name, error) from error
 
     def _open(self, name: str, record: Record) -> SentenceReader:
+        from pyarrow.fs import LocalFileSystem
+
         folder = self._folder
         file = folder.open_shard(name)
         if {"shard": name, **folder.read_footer(name, file, _RECORD)} != record:
             raise folder.shard_error(name, f"its record differs from {SHARDS}")
+        system = folder.remote or LocalFileSystem()
+        check_size(file, self.layout, system.get_file_info(f"{folder.root}/{name}").size)
         if not {"token", "token_index", *vector_names(self.layout)} <= set(file.schema_arrow.names):
             raise folder.shard_error(name, "columns are missing")
         bounds = _bounds(file, int(record["sentences"]), folder.read_footer(name, file, _EMPTY))
@@ -192,6 +200,8 @@ def _bounds(file: Any, n_sentences: int, empty: list[int]) -> NDArray[np.int64] 
     """Return the first row of each sentence and the end, or None if they are inconsistent."""
     index = file.read(columns=["token_index"]).column(0).to_numpy()
     starts = np.append(np.flatnonzero(index == 0), len(index))
+    if n_sentences != len(starts) - 1 + len(empty):
+        return None
     has_tokens = np.isin(np.arange(n_sentences), empty, invert=True)
     if has_tokens.sum() != len(starts) - 1:
         return None

@@ -216,22 +216,30 @@ class Streams:
         """Continue from a position. The corpus, rows, steps and seed must be the same.
 
         Raises:
-            DataError: The number of documents has changed.
+            DataError: The number of documents has changed, or the position is invalid.
         """
-        n_before = int(position["documents"])
+        n_before = position.get("documents")
         if n_before != self.n_documents:
             raise DataError(
-                f"The number of documents has changed from {n_before:,} to {self.n_documents:,}, "
+                f"The number of documents has changed from {n_before!r} to {self.n_documents}, "
                 "because this version of elmokit splits long documents differently. Start a new "
                 "run in another directory."
             )
-        self._start = _Position(
-            int(position["epoch"]),
-            int(position["taken"]),
-            np.array(position["document"], dtype=np.int64),
-            np.array(position["offset"], dtype=np.int64),
-        )
-        self._block_number, self._n_returned = int(position["block_number"]), int(position["given"])
+        try:
+            document, offset = (np.array(position[k], np.int64) for k in ("document", "offset"))
+            epoch, taken, block, given = (
+                int(position[k]) for k in ("epoch", "taken", "block_number", "given")
+            )
+            is_valid = document.shape == offset.shape == (self._rows,)
+            is_valid &= min(epoch, taken, block, given, *offset, *document + 1) >= 0
+            is_valid &= given < _BATCHES_PER_BLOCK and taken <= self.n_documents
+            is_valid &= all((document < 0) | (offset < np.diff(self._documents)[document]))
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+            is_valid = False
+        if not is_valid:
+            raise DataError("The checkpoint has no valid position. Resume from an older one.")
+        self._start = _Position(epoch, taken, document, offset)
+        self._block_number, self._n_returned = block, given
         self._block = None
 
 

@@ -196,6 +196,7 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
     for name in TABLES:
         with database_errors(folder):
             table = lance.dataset(table_path(folder, name), version=meta.versions[name])
+            _check_file_sizes(table)  # Lance allocates the size of a file before it reads it
             n_rows = table.count_rows()
         if n_rows != rows[name]:
             raise damaged(folder, f"table {name} has {n_rows} rows, expected {rows[name]}")
@@ -207,6 +208,14 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
                 raise damaged(folder, f"column {column} does not have {dims[column]} dimensions")
         tables[name] = table
     return tables
+
+
+def _check_file_sizes(table: Any) -> None:
+    files = (file for fragment in table.get_fragments() for file in fragment.data_files())
+    for file in files:
+        size = Path(table.uri, "data", file.path).stat().st_size
+        if size != file.file_size_bytes:
+            raise ValueError(f"{file.path} has {size:,} bytes, expected {file.file_size_bytes:,}")
 
 
 def vector_column(vectors: FloatArray) -> Any:

@@ -259,11 +259,12 @@ class TokenIndex:
                     f"index has {plural(self.tokens, 'token')}."
                 )
         columns = ["token", "sentence", "position", "start", "end"]
-        tokens = self._take("tokens", numbers, columns).to_pylist()
-        rows = sorted({token["sentence"] for token in tokens})
-        sentences = self._take("sentences", rows).to_pylist()
-        by_row = dict(zip(rows, sentences, strict=True))
-        return [self._token(token, by_row[token["sentence"]]) for token in tokens]
+        with database_errors(self.folder):  # values in the tables may be invalid
+            tokens = self._take("tokens", numbers, columns).to_pylist()
+            rows = sorted({token["sentence"] for token in tokens})
+            sentences = self._take("sentences", rows).to_pylist()
+            by_row = dict(zip(rows, sentences, strict=True))
+            return [self._token(token, by_row[token["sentence"]]) for token in tokens]
 
     def _token(self, token: dict[str, Any], sentence: dict[str, Any]) -> Neighbor:
         file, offset = self.meta.inputs[sentence["file"]], sentence["offset"]

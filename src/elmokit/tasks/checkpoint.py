@@ -13,14 +13,16 @@ written atomically, and older ones are removed only afterwards.
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, TypeAdapter
 from torch import Tensor, nn
 
 from elmokit.errors import WeightsError
@@ -38,6 +40,7 @@ BEST = "best.safetensors"
 RUN = "run.json"
 
 Weights = dict[str, Tensor]
+_Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 @dataclass
@@ -58,9 +61,9 @@ class Position:
     """
 
     rate: float
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
+    step: _Count = 0
+    epoch: _Count = 0
+    batch: _Count = 0
     loss: float = 0.0
     best: float | None = None
     best_epoch: int = 0
@@ -112,13 +115,14 @@ class Run:
 
     def load(self, path: Path) -> None:
         """Load a checkpoint."""
-        self.position = Position(**read_run(path)["position"])
+        self.position = read_run(path)["position"]
         self.model.load_state_dict(read_weights(path / WEIGHTS, self.model))
         state: dict[int, Weights] = defaultdict(dict)
         tensors = read_tensors(path / OPTIMIZER, read_shapes(path / OPTIMIZER))
         for name, tensor in tensors.items():
-            index, key = name.split("/")
-            state[int(index)][key] = tensor.clone()
+            if (match := re.fullmatch("([0-9]{1,9})/([^/]+)", name)) is None:
+                raise WeightsError(f"{path / OPTIMIZER} contains an unknown tensor '{name}'.")
+            state[int(match[1])][match[2]] = tensor.clone()
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.set_rate(self.position.rate)
@@ -146,10 +150,10 @@ def read_run(path: Path) -> dict[str, Any]:
     hint = f"The checkpoint is damaged. Remove the directory {path.parent} to start over."
     values = read_json(path / RUN, error=WeightsError, hint=hint)
     try:
-        Position(**values["position"])
-    except (KeyError, TypeError) as error:
+        position = TypeAdapter(Position).validate_python(values["position"])
+        return {name: values[name] for name in ("task", "config", "data")} | {"position": position}
+    except (KeyError, ValueError) as error:
         raise WeightsError(f"{path / RUN} has no valid position ({error}). {hint}") from error
-    return values
 
 
 def copy_weights(model: nn.Module) -> Weights:

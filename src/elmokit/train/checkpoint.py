@@ -24,9 +24,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, TypeAdapter
 from torch import Tensor
 
 from elmokit.errors import WeightsError
@@ -66,14 +67,14 @@ class Progress:
         capacity: The buffer sizes of `FastStep`. They are restored because they affect rounding.
     """
 
-    step: int
+    step: Annotated[int, Field(ge=0, lt=2**53)]
     position: dict[str, Any]
     best: float | None = None
     best_step: int = 0
     evaluations_since_best: int = 0
     evaluated: int = 0
     perplexity: Perplexity | None = None
-    capacity: dict[str, int] | None = None
+    capacity: dict[Annotated[str, Field(pattern="^[0-9]+$")], int] | None = None
 
 
 def save(
@@ -175,19 +176,21 @@ def _open(path: Path) -> tuple[Progress, dict[str, Any]]:
     check_regular_files(path, WeightsError)
     hint = f"Remove {path} and resume from an older checkpoint, or start a new run."
     values = read_json(path / TRAINER, error=WeightsError, hint=hint)
-    damaged = [] if values.pop("check", None) == _checksum(values) else [TRAINER]
-    files = values.pop("files", {})
     for file in path.glob("*.safetensors"):
         open_tensors(file, error=WeightsError, hint=hint)  # before reading it: checks its size
-    actual = {} if damaged else _fingerprints(path)
-    names = actual.keys() | files
-    damaged += sorted(name for name in names if actual.get(name) != files.get(name))
+    try:
+        damaged = [] if values.pop("check") == _checksum(values) else [TRAINER]
+        files, config = dict(values.pop("files")), dict(values.pop("config"))
+        progress = TypeAdapter(Progress).validate_python(values)
+    except (KeyError, TypeError, ValueError):
+        damaged = [TRAINER]
+    if not damaged:
+        actual = _fingerprints(path)
+        names = actual.keys() | files
+        damaged = sorted(name for name in names if actual.get(name) != files.get(name))
     if damaged:
         raise WeightsError(f"The checkpoint {path} is damaged ({', '.join(damaged)}). {hint}")
-    config = values.pop("config")
-    if values["perplexity"] is not None:
-        values["perplexity"] = Perplexity(**values["perplexity"])
-    return Progress(**values), config
+    return progress, config
 
 
 def _fingerprints(folder: Path) -> dict[str, str]:

@@ -252,12 +252,13 @@ def _start_or_resume(
             "another directory."
         )
     path, progress, stored = checkpoint.newest_intact(out, log)
-    if stored["corpus"] != corpus.fingerprint:
+    if stored.get("corpus") != corpus.fingerprint:
         raise DataError(
             f"The run in {out} was not trained on {corpus.path}, but on a different corpus. Use "
             "the same corpus, or start a new run."
         )
-    changed = differences(config, RunConfig.from_dict(stored["run"]), ignore=_CHANGEABLE_SETTINGS)
+    previous = RunConfig.from_dict(stored.get("run"))
+    changed = differences(config, previous, ignore=_CHANGEABLE_SETTINGS)
     if changed:
         raise ConfigError(
             f"The run in {out} was started with different settings: {', '.join(changed)}. Use the "

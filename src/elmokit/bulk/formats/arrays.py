@@ -180,6 +180,7 @@ class ArrayVectors(StoredVectors):
             bounds = self._slice("token_offsets", begin, end + 1)
             text = self._slice("tokens", int(bounds[0]), int(bounds[-1]))
             tokens = decode_strings(text, bounds[1:] - bounds[0], drop=1)
+        vectors = vectors.astype(self.layout.dtype, copy=False)
         # (T, L + 1, 2D) -> (L + 1, T, 2D)
         return StoredSentence(tokens, vectors.swapaxes(0, 1) if vectors.ndim == 3 else vectors)
 
@@ -194,7 +195,8 @@ def open_npz(path: Path) -> ArrayVectors:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
             members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
             arrays = {m.filename.removesuffix(".npy"): _map_array(path, file, m) for m in members}
-    except (zipfile.BadZipFile, ValueError, struct.error) as error:
+    # For deeply nested headers, Python's parser raises a MemoryError.
+    except (zipfile.BadZipFile, ValueError, struct.error, MemoryError) as error:
         raise DataError(f"it is not a complete .npz file ({error})") from error
     description = arrays.get(DESCRIPTION, np.zeros(0, np.uint8))[:_MAX_DESCRIPTION_BYTES].tobytes()
     lengths = {name: len(array) for name, array in arrays.items()}
@@ -212,7 +214,7 @@ def _map_array(path: Path, file: IO[bytes], member: zipfile.ZipInfo) -> Array:
     version = npy.read_magic(file)
     read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, fortran, dtype = read_header(file)
-    if dtype.hasobject or fortran or not shape:
+    if dtype.hasobject or not dtype.itemsize or fortran or not shape:
         raise DataError(f"its array '{member.filename}' is not a plain array in C order")
     offset = file.tell()
     size = dtype.itemsize * int(np.prod(shape, dtype=object))

@@ -27,7 +27,7 @@ from elmokit.bulk.formats.reading import (
     read_description,
 )
 from elmokit.errors import DataError, warn
-from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5, read_attribute
+from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5, read_attribute, read_string
 from elmokit.storage.hdf5_writer import Hdf5Writer
 
 INDEX = "sentence_to_index"
@@ -120,8 +120,7 @@ class Hdf5Vectors(StoredVectors):
     def _tokens_from_index(self, number: int, n_tokens: int) -> list[str] | None:
         """Look up the tokens in `sentence_to_index`, which contains each sentence only once."""
         if self._index is None:
-            dataset = find_dataset(self._file, INDEX)
-            numbers = {} if dataset is None else json.loads(dataset[0])
+            numbers = json.loads(read_string(self._file, INDEX) or "{}")
             self._index = {int(number): sentence for sentence, number in numbers.items()}
         tokens = self._index.get(number, "").split()
         return tokens if len(tokens) == n_tokens else None

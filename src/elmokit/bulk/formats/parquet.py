@@ -40,6 +40,9 @@ from elmokit.errors import DataError
 # Approximate number of tokens per row group. Readers keep one row group in memory.
 _GROUP_TOKENS = 16384
 
+#: Options of `ParquetFile`. As a dictionary, a long token that is repeated is in memory only once.
+READ_OPTIONS = {"read_dictionary": ["token"], "page_checksum_verification": True}
+
 _FILE_COLUMNS = {
     "sentence": "int64",
     "token_index": "int32",
@@ -195,7 +198,7 @@ class SentenceReader:
         self._bounds = bounds
         groups = (file.metadata.row_group(g) for g in range(file.num_row_groups))
         self._ends = list(accumulate(group.num_rows for group in groups))
-        self._loaded: tuple[tuple[int, int], Any] | None = None
+        self._loaded: tuple[tuple[int, int], Any, list[str]] | None = None
 
     def read(self, index: int) -> StoredSentence:
         """Return a sentence."""
@@ -209,10 +212,13 @@ class SentenceReader:
                 self._loaded = None  # never keep two tables in memory
                 group_numbers = list(range(groups[0], groups[1] + 1))
                 table = self.file.read_row_groups(group_numbers, columns=["token", *names])
-                self._loaded = groups, table.combine_chunks()
+                table = table.unify_dictionaries().combine_chunks()
+                words = table.column("token").chunk(0).dictionary.to_pylist()
+                self._loaded = groups, table, words
             start = begin - (self._ends[groups[0] - 1] if groups[0] else 0)
             rows = self._loaded[1].slice(start, end - begin)
-            tokens = rows.column("token").to_pylist()
+            words = self._loaded[2]
+            tokens = [words[i] for i in rows.column("token").chunk(0).indices.to_pylist()]
             for j, name in enumerate(names):
                 values = rows.column(name).chunk(0).flatten()
                 vectors[j] = values.to_numpy(zero_copy_only=False).reshape(end - begin, -1)
@@ -232,7 +238,7 @@ class ParquetVectors(StoredVectors):
         import pyarrow.parquet as pq
 
         try:
-            file = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
+            file = pq.ParquetFile(path, memory_map=True, **READ_OPTIONS)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"it is not a complete Parquet file ({error})") from error
         description = (file.metadata.metadata or {}).get(DESCRIPTION.encode())
@@ -240,17 +246,14 @@ class ParquetVectors(StoredVectors):
         layout, metadata = read_description(description, lambda: _guess_layout(schema))
         if missing := {"sentence", "token", *vector_names(layout)} - set(schema.names):
             raise DataError(f"it has no column '{min(missing)}'")
-        # Reject small files that would exhaust the memory or take hours to read.
-        rows, size = file.metadata.num_rows, path.stat().st_size
-        declared = rows * math.prod(layout.shape) * np.dtype(layout.dtype).itemsize
-        if declared > 100 * size + 2**26:
-            raise DataError(f"it declares {declared:,} bytes of vectors, but has {size:,} bytes")
+        limit = check_size(file, layout, path.stat().st_size)
         # In files written from a data frame, sentences may span row groups.
         sentences = file.read(columns=["sentence"]).column(0).to_numpy()
         if sentences.dtype.kind != "i" or (np.diff(sentences, prepend=0) < 0).any():
             raise DataError("the column 'sentence' must contain ascending integers")
+        rows = len(sentences)
         length = int(metadata.pop("sentences", int(sentences[-1]) + 1 if rows else 0))
-        if length > 100 * rows + 10**5:
+        if not 0 <= 16 * length <= limit:
             raise DataError(f"it declares {length:,} sentences, but has {rows:,} tokens")
         super().__init__(path, layout, metadata, length)
         bounds = np.searchsorted(sentences, np.arange(length + 1))
@@ -262,6 +265,26 @@ class ParquetVectors(StoredVectors):
     def close(self) -> None:
         """Close the file."""
         self._reader.close()
+
+
+def check_size(file: Any, layout: Layout, size: int) -> int:
+    """Reject a small file that would exhaust the memory or take hours to read.
+
+    Args:
+        file: A `pyarrow.parquet.ParquetFile`.
+        layout: The layout of the vectors.
+        size: The size of the file in bytes.
+
+    Returns:
+        The maximum size of its content in memory.
+    """
+    about = file.metadata
+    row = 8 + math.prod(layout.shape) * np.dtype(layout.dtype).itemsize
+    stored = sum(about.row_group(group).total_byte_size for group in range(file.num_row_groups))
+    declared, limit = max(about.num_rows * row, stored), 100 * size + 2**26
+    if declared > limit:
+        raise ValueError(f"it declares {declared:,} bytes of content, but has {size:,} bytes")
+    return limit
 
 
 def _guess_layout(schema: Any) -> Layout:
