@@ -114,7 +114,7 @@ def check_documents(names: Sequence[str]) -> None:
     """Raise an error if a local document, or a package that is needed to read it, is missing."""
     check_files([name for name in names if not is_remote(name)])
     if any(is_remote(name) or _is_parquet(name) for name in names):
-        _pyarrow()
+        _import_pyarrow()
 
 
 def is_remote(name: str) -> bool:
@@ -174,7 +174,7 @@ def _remote_pieces(name: str, max_bytes: int, skipped: SkippedLines) -> Iterator
     # Use a local copy, which is decompressed and validated in the same way as local files.
     with tempfile.NamedTemporaryFile(suffix=Path(name).suffix) as copy:
         try:
-            _pyarrow().fs.copy_files(name, copy.name)
+            _import_pyarrow().fs.copy_files(name, copy.name)
             for piece in read_pieces(copy.name, max_bytes, skipped):
                 yield piece._replace(path=name)
         except ElmoError as error:
@@ -184,7 +184,7 @@ def _remote_pieces(name: str, max_bytes: int, skipped: SkippedLines) -> Iterator
 
 
 def _parquet_pieces(name: str, column: str, max_length: int) -> Iterator[Line]:
-    pyarrow = _pyarrow()
+    pyarrow = _import_pyarrow()
     try:
         with pyarrow.parquet.ParquetFile(name) as file:  # a path or a URL
             field = file.schema_arrow.field(column) if column in file.schema_arrow.names else None
@@ -206,7 +206,7 @@ def _parquet_pieces(name: str, column: str, max_length: int) -> Iterator[Line]:
         raise DataError(f"Cannot read {name} as a Parquet file: {error}") from error
 
 
-def _pyarrow() -> Any:
+def _import_pyarrow() -> Any:
     with optional_imports("arrow", "Reading Parquet files or URLs"):
         import pyarrow
         import pyarrow.fs

@@ -151,7 +151,7 @@ class ChunkJob:
                 sentences = tokenize_line(passage.text, **options)
                 for number, (begin, text, sentence) in enumerate(sentences, passage.sentence):
                     if len(sentence) > MAX_SENTENCE_TOKENS:
-                        raise self._too_long(passage, len(sentence))
+                        raise self._length_error(passage, len(sentence))
                     if not self.settings.tokenized:
                         offset = passage.offset + begin
                         starts += [offset + start for start in token_starts(text, sentence)]
@@ -164,8 +164,8 @@ class ChunkJob:
             positions = {"places": np.array(places, dtype=np.int64).reshape(-1, 3)}
             if not self.settings.tokenized:
                 begins = np.array(starts, dtype=np.int64)
-                sizes = np.array([len(word) for word in ids.words], dtype=np.int64)
-                positions["spans"] = np.stack([begins, begins + sizes[ids.ids]], axis=1)
+                word_lengths = np.array([len(word) for word in ids.words], dtype=np.int64)
+                positions["spans"] = np.stack([begins, begins + word_lengths[ids.ids]], axis=1)
             counts = np.unique(positions["places"][:, 0], return_counts=True)
             record = {
                 "chunk": chunk.number,
@@ -180,7 +180,7 @@ class ChunkJob:
             record, ids, positions, texts if self.output.with_texts else None, times
         )
 
-    def _too_long(self, passage: Passage, length: int) -> DataError:
+    def _length_error(self, passage: Passage, length: int) -> DataError:
         hint = "" if self.settings.split else " If lines are paragraphs, use --split."
         return DataError(
             f"{self.documents[passage.document]}, line {passage.line}: a sentence has {length:,} "

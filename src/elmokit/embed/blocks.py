@@ -139,26 +139,26 @@ def compute_in_order(
     carried: State,
 ) -> State:
     """Compute `rows` sentences at a time with `state="carry"`, and return the final state."""
-    carried = state_rows(carried, list(range(rows)))  # a copy to update
+    carried = select_rows(carried, list(range(rows)))  # a copy to update
     for first in range(0, len(lengths), rows):
         sentences = np.arange(first, min(first + rows, len(lengths)))
         if lengths[sentences].any():
-            final = compute_batch(sentences, state_rows(carried, slice(len(sentences))))
+            final = compute_batch(sentences, select_rows(carried, slice(len(sentences))))
             # If there are fewer sentences than rows, the other rows do not change.
             for values, new_values in zip(carried, final, strict=True):
                 values[:, :, : len(sentences)] = new_values
-    return state_rows(carried, [(row + len(lengths)) % rows for row in range(rows)])
+    return select_rows(carried, [(row + len(lengths)) % rows for row in range(rows)])
 
 
-def state_rows(state: State, rows: slice | list[int]) -> State:
+def select_rows(state: State, rows: slice | list[int]) -> State:
     """Select rows of a state. A list of rows makes a copy."""
     return type(state)(*(values[:, :, rows] for values in state))
 
 
-def sentence_arrays(
+def split_by_sentence(
     layers: FloatArray, sources: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> list[FloatArray]:
-    """Copy the layers of sentences to an array with a contiguous part for each sentence.
+    """Copy the layers of tokens to a contiguous array for each sentence.
 
     Args:
         layers: The layers of all tokens, shape (L + 1, n, 2D).
@@ -194,7 +194,7 @@ def copy_block(
     def copy(first: int) -> list[FloatArray]:
         lengths = tokens.lengths[first : first + _COPIED_TOGETHER]
         sources = starts[first] + np.arange(lengths.sum())
-        return sentence_arrays(layers, sources, lengths)
+        return split_by_sentence(layers, sources, lengths)
 
     chunk_starts = range(0, len(sentences), _COPIED_TOGETHER)
     with ThreadPoolExecutor(_COPY_THREADS) as pool:  # NumPy releases the GIL

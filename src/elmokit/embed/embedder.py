@@ -39,8 +39,8 @@ from elmokit.embed.blocks import (
     batches_by_length,
     compute_in_order,
     copy_block,
-    sentence_arrays,
-    state_rows,
+    select_rows,
+    split_by_sentence,
     windows,
 )
 from elmokit.embed.layer_choice import Layer, LayerChoice
@@ -140,7 +140,7 @@ class Embedder(ABC):
     def state_from(self, arrays: StateArrays) -> Any:
         """Convert the output of `state_arrays` back to a state."""
 
-    def _computing(self) -> AbstractContextManager[Any]:
+    def _inference_context(self) -> AbstractContextManager[Any]:
         """Return a context manager that is entered while vectors are computed."""
         return self.lock
 
@@ -165,7 +165,7 @@ class Embedder(ABC):
         """
 
     @abstractmethod
-    def _zeros(self, rows: int) -> Any:
+    def _zero_state(self, rows: int) -> Any:
         """Return a zero state."""
 
     # ------------------------------------------------------------------------------- embedding
@@ -303,9 +303,9 @@ class Embedder(ABC):
             a: Vectors from `encode`, (N, D) or (D,), or texts, which are encoded first.
             b: Same as `a`.
         """
-        return similarity(self._encoded(a), self._encoded(b))
+        return similarity(self._as_vectors(a), self._as_vectors(b))
 
-    def _encoded(self, values: Any) -> FloatArray:
+    def _as_vectors(self, values: Any) -> FloatArray:
         are_texts = isinstance(values, str) or (
             isinstance(values, Sequence) and all(isinstance(value, str) for value in values)
         )
@@ -331,16 +331,16 @@ class Embedder(ABC):
             return
         carried = None
         for block in blocks:
-            arrays = [self._empty] * len(block)
+            arrays = [self._empty_layers] * len(block)
 
             def put(layers: Any, batch: Batch, arrays: list[FloatArray] = arrays) -> None:
-                new = sentence_arrays(np.asarray(layers), batch.sources, batch.lengths)
+                new = split_by_sentence(np.asarray(layers), batch.sources, batch.lengths)
                 for number, array in zip(batch.sentences.tolist(), new, strict=True):
                     arrays[number] = array
 
             tokens = TokenIds.of([words for words, _ in block])
-            with self._computing():
-                carried = self._read(tokens, state, rows, carried, put)
+            with self._inference_context():
+                carried = self._compute_layers(tokens, state, rows, carried, put)
             for (words, offsets), array in zip(block, arrays, strict=True):
                 yield SentenceVectors(words, offsets, array)
 
@@ -348,16 +348,16 @@ class Embedder(ABC):
         self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int
     ) -> Iterator[SentenceVectors]:
         """Copy the vectors of each block in a separate thread while the next one is computed."""
-        copying: deque[Future[list[SentenceVectors]]] = deque()
+        futures: deque[Future[list[SentenceVectors]]] = deque()
         carried = None
-        with ThreadPoolExecutor(1) as copier:
+        with ThreadPoolExecutor(1) as pool:
             for block in blocks:
                 tokens = TokenIds.of([words for words, _ in block])
                 pending, carried = self.compute_block(tokens, state, rows=rows, carried=carried)
-                copying.append(copier.submit(copy_block, block, tokens, pending))
-                if len(copying) > 2:
-                    yield from copying.popleft().result()
-            for future in copying:
+                futures.append(pool.submit(copy_block, block, tokens, pending))
+                if len(futures) > 2:
+                    yield from futures.popleft().result()
+            for future in futures:
                 yield from future.result()
 
     def compute_block(
@@ -387,18 +387,18 @@ class Embedder(ABC):
         Returns:
             The vectors of all tokens in order, (K, N, W), and with `state="carry"` the final state.
         """
-        with self._computing():
-            k, _, width = choose(self._empty).shape
+        with self._inference_context():
+            k, _, width = choose(self._empty_layers).shape
             pending = self._allocate((k, len(tokens.ids), width), dtype)
 
             def put(layers: Any, batch: Batch) -> None:
                 pending.put(choose(layers), batch)
 
-            carried = self._read(tokens, state, rows, carried, put, cached=cached)
+            carried = self._compute_layers(tokens, state, rows, carried, put, cached=cached)
             pending.finish()
         return pending, carried
 
-    def _read(
+    def _compute_layers(
         self,
         tokens: TokenIds,
         state: StatePolicy,
@@ -408,7 +408,7 @@ class Embedder(ABC):
         *,
         cached: bool = True,
     ) -> Any:
-        """Compute the layers of sentences in batches, and with `state="carry"` return the state.
+        """Compute the layers of sentences in batches. With `state="carry"`, return the final state.
 
         Calls `put` with the layers of each batch, (L + 1, n, 2D), in packed order. See
         `compute_block` for the other arguments.
@@ -439,12 +439,12 @@ class Embedder(ABC):
             return final
 
         if state == "carry":
-            carried = self._zeros(rows) if carried is None else carried
+            carried = self._zero_state(rows) if carried is None else carried
             return compute_in_order(compute_batch, tokens.lengths, rows, carried)
         nonempty = tokens.lengths.nonzero()[0]
         lengths = tokens.lengths[nonempty]
         for batch in batches_by_length(lengths, self.batch_tokens, self.batch_sentences):
-            initial_rows = None if initial is None else state_rows(initial, [0] * len(batch))
+            initial_rows = None if initial is None else select_rows(initial, [0] * len(batch))
             compute_batch(nonempty[batch], initial_rows)
         return None
 
@@ -471,7 +471,7 @@ class Embedder(ABC):
         return self.warm
 
     @cached_property
-    def _empty(self) -> FloatArray:
+    def _empty_layers(self) -> FloatArray:
         """The layers of a sentence without tokens."""
         return np.zeros((self.config.n_layers, 0, self.config.output_dim), dtype=np.float32)
 

@@ -115,11 +115,11 @@ class ElmoModel(Embedder):
         tensors = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
         return LstmState(**tensors)
 
-    def _zeros(self, rows: int) -> LstmState:
+    def _zero_state(self, rows: int) -> LstmState:
         return LstmState.zeros(self.config.lstm, rows, like=next(self.bilm.parameters()))
 
     @contextmanager
-    def _computing(self) -> Iterator[None]:
+    def _inference_context(self) -> Iterator[None]:
         with self.lock, torch.inference_mode(), exact_products(self.device):
             yield
 
@@ -142,7 +142,7 @@ class ElmoModel(Embedder):
             h_{k,j}, shape (L + 1, T, 2D).
         """
         token_ids = TokenIds.of([tokens])
-        with self._computing():
+        with self._inference_context():
             table = self.cache.vectors(token_ids.words)
             ids = token_ids.ids.astype(np.int64)
             return self._run(table, ids, Packing.of(token_ids.lengths), initial)[0]
@@ -150,7 +150,7 @@ class ElmoModel(Embedder):
     def encode_words(self, words: Sequence[str]) -> FloatArray:
         """Return x_k of distinct words, shape (n, D); h_{k,0} is x_k twice."""
         blocks = (words[first : first + _BLOCK] for first in range(0, len(words), _BLOCK))
-        with self._computing():
+        with self._inference_context():
             vectors = [self.cache.vectors(block).cpu().numpy() for block in blocks]
         return np.concatenate(vectors).astype(np.float32)
 

@@ -144,12 +144,12 @@ class OnnxModel(Embedder):
         rows, steps = packing.rows, packing.steps
         padded = np.zeros((len(packing.lengths), len(packing.active)), dtype=np.int64)
         padded[rows, steps] = ids
-        initial = self._zeros(len(padded)) if initial is None else initial
+        initial = self._zero_state(len(padded)) if initial is None else initial
         inputs = {"x": table[padded], "lengths": packing.lengths, **initial._asdict()}
         layers, *final = self._bilm.run(["layers", "next_cell", "next_hidden"], inputs)
         return layers[:, rows, steps], ArrayState(*final)
 
-    def _zeros(self, rows: int) -> ArrayState:
+    def _zero_state(self, rows: int) -> ArrayState:
         lstm = self.config.lstm
         sizes = (lstm.dim, lstm.projection_dim)
         return ArrayState(*(np.zeros((2, lstm.n_layers, rows, n), np.float32) for n in sizes))
