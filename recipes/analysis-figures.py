@@ -35,7 +35,7 @@ import elmokit
 from elmokit.bulk.input import read_sentences
 from elmokit.cli.progress import step_bar
 from elmokit.embed.static import GLOVE, StaticVectors, load_static
-from elmokit.probes.morphology import bundled_pairs, candidate_words, measure_morphology
+from elmokit.probes.morphology import candidate_words, measure_morphology, read_pairs
 from elmokit.probes.reports import json_values
 from elmokit.probes.wic import measure_wic, read_wic
 from elmokit.search.neighbors import NeighborFilter, Neighbors, Passage, neighbors
@@ -141,7 +141,7 @@ def morphology_figures(
     elmo: elmokit.ElmoModel, static: StaticVectors, args: argparse.Namespace
 ) -> dict[str, Any]:
     """Measure the bundled list of related words."""
-    pairs = bundled_pairs()
+    pairs = read_pairs()
     words = candidate_words(elmo, static)
     values = json_values(measure_morphology(elmo, pairs, words, static=static, seed=args.seed))
     ranks = values.pop("ranks")

@@ -50,7 +50,7 @@ from elmokit.embed.static import GLOVE, load_static
 from elmokit.embed.vectors import FloatArray, SentenceVectors, cosines
 from elmokit.errors import ElmoWarning
 from elmokit.probes.conllu import read_treebank
-from elmokit.probes.morphology import bundled_pairs, candidate_words, measure_morphology
+from elmokit.probes.morphology import candidate_words, measure_morphology, read_pairs
 from elmokit.probes.pos import measure_pos
 from elmokit.probes.raganato import read_sets
 from elmokit.probes.reports import json_values
@@ -287,7 +287,7 @@ def morphology(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
     words = candidate_words(english)
 
     def measured(model: Any) -> dict[str, Any]:
-        report = measure_morphology(model, bundled_pairs(), words, seed=args.seed)
+        report = measure_morphology(model, read_pairs(), words, seed=args.seed)
         values: dict[str, Any] = json_values(report)["layer_0"]
         return values
 

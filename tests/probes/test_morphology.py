@@ -13,7 +13,6 @@ from elmokit.embed.static import StaticVectors
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.morphology import (
     WordPair,
-    bundled_pairs,
     candidate_words,
     layer_0,
     measure_morphology,
@@ -37,7 +36,7 @@ def elmo() -> elmokit.ElmoModel:
 
 
 def test_bundled_list_is_large_and_valid() -> None:
-    pairs = bundled_pairs()
+    pairs = read_pairs()
     kinds = Counter(pair.kind for pair in pairs)
     assert len(pairs) >= 240
     assert set(kinds) == {

@@ -223,7 +223,6 @@ def morphology(
     from elmokit.embed.loading import load
     from elmokit.embed.static import load_static
     from elmokit.probes.morphology import (
-        bundled_pairs,
         candidate_words,
         measure_morphology,
         read_pairs,
@@ -231,7 +230,7 @@ def morphology(
     )
 
     table = None if static is None else load_static(static)
-    related = bundled_pairs() if pairs is None else read_pairs(pairs)
+    related = read_pairs(pairs)
     candidates = None if words is None else read_words(words, max_words)
     elmo = load(model, weights, device, backend="torch")
     vocabulary = candidates or candidate_words(elmo, table, max_words)

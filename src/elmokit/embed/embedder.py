@@ -121,7 +121,7 @@ class Embedder(ABC):
         self.source: str = parts.source
         self.precision = precision
         self.lock = threading.RLock()
-        fork.register(self)
+        fork.models.add(self)
 
     def after_fork(self) -> None:  # noqa: B027  # optional hook
         """Recreate resources that do not work in a forked child process."""

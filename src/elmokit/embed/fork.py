@@ -16,19 +16,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
 
-_models: weakref.WeakSet[Embedder] = weakref.WeakSet()
+#: The models to make usable in processes that are forked later.
+models: weakref.WeakSet[Embedder] = weakref.WeakSet()
 _locked: list[Embedder] = []  # during a fork, the models whose locks this thread holds
 _fork_lock = threading.RLock()
 
 
-def register(model: Embedder) -> None:
-    """Make a model usable in processes that are forked later."""
-    _models.add(model)
-
-
 def _lock() -> None:
     _fork_lock.acquire()
-    _locked.extend(_models)
+    _locked.extend(models)
     for model in _locked:
         model.lock.acquire()
 

@@ -109,16 +109,12 @@ class MorphologyReport:
 # ----------------------------------------------------------------------------------------- reading
 
 
-def bundled_pairs() -> list[WordPair]:
-    """Return the bundled list of pairs."""
-    return read_pairs(Path(__file__).with_name("morphology.tsv"))
-
-
-def read_pairs(path: str | Path) -> list[WordPair]:
-    """Read lines of word, related word and kind, separated by tabs.
+def read_pairs(path: str | Path | None = None) -> list[WordPair]:
+    """Read lines of word, related word and kind, separated by tabs; by default the bundled list.
 
     Empty lines and lines that begin with # are skipped. The default kind is "related".
     """
+    path = path or Path(__file__).with_name("morphology.tsv")
     pairs = []
     for line in read_lines([path]):
         if line.text.startswith("#") or not line.text.strip():

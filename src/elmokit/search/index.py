@@ -20,7 +20,9 @@ from typing import Any
 from weakref import WeakSet
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.utils.dlpack import from_dlpack
 
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
@@ -343,8 +345,6 @@ class TokenIndex:
         return [combine(choice) for choice in choices]
 
     def _stored(self, batch: Any, part: LayerChoice) -> FloatArray:
-        import torch
-
         if part.number == 0:
             tensor = self._layer_0[torch.from_numpy(_integers(batch, "word"))]
         else:
@@ -354,8 +354,6 @@ class TokenIndex:
 
     @cached_property
     def _layer_0(self) -> Any:
-        import torch
-
         batches = self._scan("words", ["layer_0"])
         return torch.cat([_as_tensor(batch, "layer_0", self.meta.dim) for batch in batches])
 
@@ -415,6 +413,4 @@ def _integers(batch: Any, name: str) -> NDArray[np.int64]:
 
 def _as_tensor(batch: Any, name: str, dim: int) -> Any:
     """Return a column of vectors as a float16 tensor, without a copy."""
-    from torch.utils.dlpack import from_dlpack
-
     return from_dlpack(batch.column(name).flatten()).view(-1, dim)

@@ -163,13 +163,16 @@ class Resources:
             )
 
     @cache  # noqa: B019 (the service exists as long as the process)
-    def work(self, kind: Literal["layers", "score", "substitutes"], name: str, state: str) -> Work:
-        """Return the `Work` object for a computation with a model.
+    def work(self, kind: str, name: str, state: str = "") -> Work:
+        """Return the `Work` object for a computation with a model or a task model.
 
         layers        lists of tokens -> their layers, (L + 1, T, 2D)
         score         lists of tokens -> their `SentenceScore`
         substitutes   (tokens, positions, k) -> the `Substitutes` at each position
+        task          examples -> their predictions
         """
+        if kind == "task":
+            return Work(f"task:{name}", self.tasks[name].predict, _TASK_TOKENS)
         elmo: Any = self.models[name]
         run = {
             "layers": lambda items: elmo.compute(items, state),
@@ -179,11 +182,6 @@ class Resources:
         if kind == "layers":
             return Work(f"layers:{name}", run, elmo.batch_tokens, elmo.batch_sentences)
         return Work(f"{kind}:{name}", run, _HEAD_TOKENS)
-
-    @cache  # noqa: B019
-    def task_work(self, name: str) -> Work:
-        """Return the `Work` object for predictions of a task model."""
-        return Work(f"task:{name}", self.tasks[name].predict, _TASK_TOKENS)
 
     def _share_model(self, saved: SavedTask[Any]) -> SavedTask[Any]:
         """Replace the biLM of a task model if an identical model is already loaded."""

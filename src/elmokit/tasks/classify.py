@@ -18,7 +18,6 @@ from elmokit.tasks.task import LabelInfo, Scores, Task, TaskModel
 from elmokit.text.lines import Line
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import words
-from elmokit.text.treebank import unescape
 
 #: Longer texts are truncated, because the memory of attention is quadratic in the length.
 MAX_TOKENS = 512
@@ -105,11 +104,6 @@ def text_tokens(text: str, line: Line) -> tuple[str, ...]:
     """Tokenize raw text of one or more sentences."""
     tokens = [word for start, end in split_sentences(text) for word in words(text[start:end])]
     return bounded(tokens, line)
-
-
-def treebank_tokens(leaves: Sequence[str], line: Line) -> tuple[str, ...]:
-    """Replace the escapes of the Penn Treebank by plain text."""
-    return bounded([unescape(leaf) for leaf in leaves], line)
 
 
 def bounded(tokens: Sequence[str], line: Line) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from elmokit.errors import warn
 from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch
-from elmokit.tasks.classify import Classification, Classifier, bounded, text_tokens, treebank_tokens
+from elmokit.tasks.classify import Classification, Classifier, bounded, text_tokens
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.inputs import TextOrTokens, read_objects
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
@@ -36,6 +36,7 @@ from elmokit.tasks.nn.layers import AttentivePool, BiLstm, attend, max_pool, mea
 from elmokit.tasks.task import LabelInfo, Reader
 from elmokit.tasks.words import WordTable, WordVectors
 from elmokit.text.lines import Line, read_lines
+from elmokit.text.treebank import unescape
 
 LABELS = ("0", "1", "2", "3", "4")
 #: The labels of the two-class task; neutral examples are excluded.
@@ -91,7 +92,7 @@ def read_tree(line: Line) -> Review:
         previous = kind
     if nodes or not phrases:
         raise line.error(f"{len(nodes)} unclosed brackets. {_TREE}")
-    tokens = treebank_tokens(leaves, line)
+    tokens = bounded([unescape(leaf) for leaf in leaves], line)
     inner = tuple(phrase for phrase in phrases[:-1] if phrase[1] <= len(tokens))
     return Review(tokens, phrases[-1][2], inner)  # the root closes last
 

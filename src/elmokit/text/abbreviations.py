@@ -5,8 +5,6 @@ may be a day, but "sun." ends a sentence. Letters with periods ("U.S.", "e.g.") 
 are not listed, because they can be recognized without a list.
 """
 
-from __future__ import annotations
-
 # Abbreviations that are always followed by a name or other words, so they never end a sentence.
 TITLES = (
     "Mr|Mrs|Ms|Mx|Messrs|Drs?|Prof|Rev|Fr|Hon|Mme|Mlle|Sr|Sra|Sts?|Ste|Mt|Ft|"

@@ -66,7 +66,6 @@ def read_lines(
     paths: Iterable[str | os.PathLike[str]],
     *,
     skipped: SkippedLines | None = None,
-    max_bytes: int = MAX_LINE_BYTES,
 ) -> Iterator[Line]:
     """Yield the lines of one file after another.
 
@@ -75,17 +74,16 @@ def read_lines(
             are decompressed.
         skipped: Counts lines that are not valid UTF-8, and defines whether they are allowed. None:
             raise an error that does not mention --skip-bad, because the caller does not support it.
-        max_bytes: Maximum length of a line in bytes.
 
     Raises:
         DataError: A file is missing, damaged or not valid UTF-8, or a line is too long.
     """
     for path in paths:
-        for line in read_pieces(path, max_bytes + 1, skipped):
+        for line in read_pieces(path, MAX_LINE_BYTES + 1, skipped):
             if not line.is_end:
                 raise line.error(
-                    f"the line is longer than {max_bytes:,} bytes. Split it into several lines, or "
-                    "use `elmo embed --split` if lines are paragraphs."
+                    f"the line is longer than {MAX_LINE_BYTES:,} bytes. Split it into several "
+                    "lines, or use `elmo embed --split` if lines are paragraphs."
                 )
             yield line
 

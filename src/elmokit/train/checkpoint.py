@@ -93,12 +93,12 @@ def save(
     if not group.is_first:
         return path
     with replace_directory(path) as folder:
-        write_tensors(_to_cpu(_weights(step)), folder / WEIGHTS)
+        write_tensors(_weights(step), folder / WEIGHTS)
         count = {"count": step.optimizer.count.reshape(1)}
-        write_tensors(_to_cpu(step.moments() | count), folder / OPTIMIZER)
-        write_tensors(_to_cpu({**state, "random": random_states[0]}), folder / STATE)
+        write_tensors(step.moments() | count, folder / OPTIMIZER)
+        write_tensors({**state, "random": random_states[0]}, folder / STATE)
         if group.world_size > 1:
-            write_tensors(_to_cpu({"random": random_states}), folder / RANDOM)
+            write_tensors({"random": random_states}, folder / RANDOM)
         values = {**asdict(progress), "config": config, "files": _fingerprints(folder)}
         write_json(folder / TRAINER, {**values, "check": _checksum(values)}, indent=None)
     _remove_old(run, progress, keep)
@@ -237,10 +237,6 @@ def _read_into(tensors: Mapping[str, Tensor], path: Path) -> None:
     with torch.no_grad():
         for name, tensor in tensors.items():
             tensor.copy_(stored[name].to(tensor.dtype))
-
-
-def _to_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
 
 
 def _remove_old(run: Path, progress: Progress, keep: int) -> None:

@@ -32,8 +32,6 @@ Differences, all in cases where AllenNLP crashes or returns wrong results withou
 - `from_params`, indexers and the `allennlp elmo` command are not supported.
 """
 
-from __future__ import annotations
-
 from elmokit.compat.allennlp.bilm import _ElmoBiLm as _ElmoBiLm
 from elmokit.compat.allennlp.elmo import Elmo, ElmoTokenEmbedder, ScalarMix, batch_to_ids
 from elmokit.compat.allennlp.embedder import ElmoEmbedder

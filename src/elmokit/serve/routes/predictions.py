@@ -101,7 +101,7 @@ async def predict(name: str, body: TaskRequest, request: Request) -> Response:
     examples = [example for group in groups for example in group]
     lengths = [sum(map(len, example.texts)) for example in examples]
     check_limit("max_tokens", service.limits.tokens, sum(lengths), "tokens")
-    work = service.resources.task_work(name)
+    work = service.resources.work("task", name)
     costs = [max(1, n) for n in lengths]
     predictions = iter(await service.batcher.submit(work, examples, costs))
     results = [
