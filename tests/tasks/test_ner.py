@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
-from elmokit.errors import DataError, ElmoWarning
+from elmokit.errors import DataError, ElmoError, ElmoWarning
 from elmokit.sources import hub, published, resolve
 from elmokit.tasks import loop
 from elmokit.tasks.batches import Dataset, collect_texts
@@ -264,7 +264,7 @@ def test_predictions_do_not_depend_on_other_examples(trained: Any, files: tuple[
 def test_damaged_directory_is_rejected(trained: Any, tmp_path: Path, file: str, text: str) -> None:
     shutil.copytree(trained[0], tmp_path / "run")
     (tmp_path / "run" / file).write_text(text)
-    with pytest.raises(loop.ElmoError):
+    with pytest.raises(ElmoError):
         load_saved(tmp_path / "run", TASK, device="cpu")
 
 
@@ -284,7 +284,7 @@ def test_mismatched_settings_are_rejected(trained: Any, tmp_path: Path) -> None:
         changed = json.loads(json.dumps(values))
         functools.reduce(operator.getitem, groups, changed)[key] = value
         config.write_text(json.dumps(changed))
-        with pytest.raises(loop.ElmoError, match=r"config\.json|weights\.safetensors"):
+        with pytest.raises(ElmoError, match=r"config\.json|weights\.safetensors"):
             load_saved(tmp_path / "run", TASK, device="cpu")
 
 
@@ -305,7 +305,7 @@ def test_saved_task_cannot_cause_a_download_of_a_biLM(
     values = json.loads(config.read_text())
     values["elmo"]["model"] = name
     config.write_text(json.dumps(values))
-    with pytest.raises(loop.ElmoError, match="--model"):
+    with pytest.raises(ElmoError, match="--model"):
         load_saved(tmp_path / "run", TASK, device="cpu")
 
 
@@ -328,7 +328,7 @@ def test_another_biLM_is_rejected(trained: Any, tmp_path: Path) -> None:
     shutil.copytree(TINY_MODEL, other)
     tensors = load_file(other / "model.safetensors")
     save_file({name: t * 1.5 for name, t in tensors.items()}, other / "model.safetensors")
-    with pytest.raises(loop.ElmoError, match="different biLM"):
+    with pytest.raises(ElmoError, match="different biLM"):
         load_saved(trained[0], TASK, model=str(other), device="cpu")
-    with pytest.raises(loop.ElmoError, match="--model"):
+    with pytest.raises(ElmoError, match="--model"):
         load_saved(trained[0], TASK, model=str(tmp_path / "gone"), device="cpu")
