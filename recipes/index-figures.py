@@ -120,7 +120,7 @@ def queries(folder: Path) -> dict[str, Any]:
     elmo.neighbors(QUERY, index)
     before = own_mb()
     top = {"layer": TOP}
-    figures: dict[str, Any] = {"bytes": index.n_bytes, "tokens": index.tokens}
+    figures: dict[str, Any] = {"bytes": folder_bytes(folder), "tokens": index.tokens}
     figures["top"] = timed(lambda _: index.neighbors([QUERY], elmo, **top), 5)
     figures["every_layer_and_average"] = timed(lambda _: index.neighbors([QUERY], elmo), 3)
     same = NeighborFilter(words="same")
