@@ -33,7 +33,7 @@ def _table(name: str, results: dict[str, Any], *, short: bool) -> str:
     rows = {row["row"]: row for row in results["rows"] if not short or row["row"] in SHORT_ROWS}
     batches = list(next(iter(rows.values()))["tokens_per_second"])
     batches = [batch for batch in batches if not short or batch in SHORT_BATCHES]
-    title = f"{name.capitalize()} ({results['shape']})"
+    title = f"{name.capitalize()} model ({results['shape']})"
     lines = [
         f"| {title} | {' | '.join(f'Batch {b}' for b in batches)} | Load (s) | RSS (GiB) |",
         "|---" * (len(batches) + 3) + "|",

@@ -94,7 +94,7 @@ def test_penalty_reduces_the_weights() -> None:
 def test_layer_table_equals_the_vectors_of_a_choice(
     tmp_path: Path, elmo: elmokit.ElmoModel
 ) -> None:
-    layers = LayerCache(tmp_path).table(elmo, SENTENCES)
+    layers = LayerCache(tmp_path).get_array(elmo, SENTENCES)
     assert layers is not None
     expected = np.concatenate([v.layers for v in elmo.embed(SENTENCES)], axis=1)
     rows = np.array([8, 0, 3])
@@ -109,9 +109,9 @@ def test_layer_table_equals_the_vectors_of_a_choice(
 def test_second_run_reads_the_layers_from_the_cache(
     tmp_path: Path, elmo: elmokit.ElmoModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = LayerCache(tmp_path).table(elmo, SENTENCES)
+    first = LayerCache(tmp_path).get_array(elmo, SENTENCES)
     monkeypatch.setattr(elmo, "stream", None)
-    again = LayerCache(tmp_path).table(elmo, SENTENCES)
+    again = LayerCache(tmp_path).get_array(elmo, SENTENCES)
     assert np.array_equal(first, again)
 
 
@@ -153,7 +153,7 @@ def test_most_frequent_tag_baseline_depends_on_the_word() -> None:
 
 def test_words_without_a_static_vector_are_zero_and_counted() -> None:
     table = StaticVectors("toy", ["the", "cat"], np.eye(2, dtype=np.float32))
-    vectors, known = table.table(["The", "dog", "cat"])
+    vectors, known = table.look_up(["The", "dog", "cat"])
     assert vectors.tolist() == [[1, 0], [0, 0], [0, 1]]
     assert known.tolist() == [True, False, True]
 

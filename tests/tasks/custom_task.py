@@ -75,7 +75,7 @@ class Digits(Task):
         rows = [line.text.split() for line in read_lines([path])]
         return [Item(tuple(row[1:]), int(row[0])) for row in rows]
 
-    def learn(self, examples):
+    def collect_labels(self, examples):
         return {"labels": [0, 1]}
 
     def score(self, examples, predictions):

@@ -25,7 +25,7 @@ def test_scores_are_those_of_the_whole_test_set() -> None:
     rows = []
     for true, guess in zip(gold, guesses, strict=True):
         scores = span_scores([true], [guess])
-        rows.append([scores["gold"], scores["predicted"], scores["right"]])
+        rows.append([scores["gold"], scores["predicted"], scores["correct"]])
     found = f1_metric(np.array(rows, dtype=np.float64).sum(axis=0))
     assert found == pytest.approx(span_scores(gold, guesses)["f1"])
     assert f1_metric(np.zeros(3)) == 0.0

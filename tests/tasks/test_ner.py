@@ -103,11 +103,11 @@ def test_tokens_that_columns_cannot_represent_are_rejected(token: str) -> None:
 
 def test_training_data_without_entities_is_rejected() -> None:
     with pytest.raises(DataError):
-        TASK.learn([Sentence(("a",), ("O",))])
+        TASK.collect_labels([Sentence(("a",), ("O",))])
 
 
 def test_unknown_types_are_counted() -> None:
-    facts = TASK.learn([Sentence(("a",), ("B-A",))])
+    facts = TASK.collect_labels([Sentence(("a",), ("B-A",))])
     sentences = [Sentence(("a", "b"), ("B-A", "B-X")), Sentence(("c",), ("I-X",))]
     with pytest.warns(ElmoWarning, match=r"2 gold labels are not in .*: X\."):
         assert scored_examples(TASK, sentences, settings(), facts) == sentences

@@ -87,7 +87,7 @@ def test_maxout_is_the_maximum_of_linear_functions() -> None:
 def test_accuracy_overall_and_per_label() -> None:
     reviews = [Review(("x",), label) for label in "aabc"]
     found = Sst5().score(reviews, [LabelPrediction(label, {}) for label in "abbb"])
-    assert (found["accuracy"], found["right"], found["examples"]) == (50.0, 2, 4)
+    assert (found["accuracy"], found["correct"], found["examples"]) == (50.0, 2, 4)
     assert found["labels"]["b"]["precision"] == pytest.approx(100 / 3)
     assert found["labels"]["a"]["recall"] == 50.0
     rare = found["labels"]["c"]

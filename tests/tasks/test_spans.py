@@ -94,7 +94,11 @@ def test_counts_equal_conlleval_on_random_tags() -> None:
         guess = [[tag if draw.random() < 0.7 else draw.choice(tags) for tag in row] for row in gold]
         right, in_gold, in_guess = conlleval(gold, guess)
         scores = span_scores(gold, guess)
-        assert (scores["right"], scores["gold"], scores["predicted"]) == (right, in_gold, in_guess)
+        assert (scores["correct"], scores["gold"], scores["predicted"]) == (
+            right,
+            in_gold,
+            in_guess,
+        )
 
 
 def test_scores_of_a_known_example() -> None:
@@ -108,7 +112,7 @@ def test_scores_of_a_known_example() -> None:
     assert scores["accuracy"] == pytest.approx(87.5)
     assert scores["types"]["ORG"]["precision"] == 50
     assert scores["types"]["LOC"] == {
-        "f1": 0.0, "precision": 0.0, "recall": 0.0, "gold": 1, "predicted": 0, "right": 0
+        "f1": 0.0, "precision": 0.0, "recall": 0.0, "gold": 1, "predicted": 0, "correct": 0
     }  # fmt: skip
 
 

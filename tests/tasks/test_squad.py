@@ -183,7 +183,7 @@ def test_mismatched_answers_are_counted_and_named(tmp_path: Path) -> None:
     assert found[0].answers == ("She", "won", "She")
     assert [q.id for q in TASK.training(found, settings())] == ["several", "a1"]
     with pytest.raises(DataError):
-        TASK.learn(TASK.training(found[2:], settings()))
+        TASK.collect_labels(TASK.training(found[2:], settings()))
 
 
 @pytest.mark.parametrize(

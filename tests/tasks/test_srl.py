@@ -166,7 +166,7 @@ def test_overlapping_arguments_are_counted_and_ignored(tmp_path: Path) -> None:
     assert len(found.frames[0].arguments) == 5
     assert found.tags == ["O", "O", "B-V", "B-ARG2", "I-ARG2", "I-ARG2"]
     scores = TASK.score([found], [[Frame(2, found.frames[0].non_overlapping)]])
-    assert (scores["right"], scores["gold"]) == (1, 4)
+    assert (scores["correct"], scores["gold"]) == (1, 4)
 
 
 @pytest.mark.parametrize(
@@ -310,13 +310,15 @@ def test_very_long_sentences_of_raw_text_are_split() -> None:
 
 def test_training_data_without_arguments_is_rejected() -> None:
     with pytest.raises(DataError):
-        TASK.learn([Sentence.of(("a",), [Frame.of(0, [], verb=True)])])
+        TASK.collect_labels([Sentence.of(("a",), [Frame.of(0, [], verb=True)])])
 
 
 @pytest.mark.filterwarnings("ignore:.* predicates that are not verbs")
 @pytest.mark.parametrize(("predicates", "n", "roles"), [("all", 2, "A7, A8"), ("verbs", 1, "A7")])
 def test_unknown_roles_are_counted(predicates: str, n: int, roles: str) -> None:
-    facts = TASK.learn([Sentence.of(("a", "b"), [Frame.of(0, [Span(1, 2, "A0")], verb=True)])])
+    facts = TASK.collect_labels(
+        [Sentence.of(("a", "b"), [Frame.of(0, [Span(1, 2, "A0")], verb=True)])]
+    )
     verb = Frame.of(0, [Span(1, 2, "A7")], verb=True)
     noun = Frame.of(1, [Span(0, 1, "A8")], verb=False)
     config = settings(f"model.predicates={predicates}")

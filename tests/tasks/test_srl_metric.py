@@ -48,7 +48,7 @@ def test_manually_computed_scores() -> None:
         "A1 0 2, V 2 3",
     ]
     scores = srl_scores([spans(g) for g in gold], [spans(g) for g in guess])
-    assert (scores["right"], scores["predicted"], scores["gold"]) == (3, 6, 6)
+    assert (scores["correct"], scores["predicted"], scores["gold"]) == (3, 6, 6)
     assert scores["f1"] == scores["precision"] == scores["recall"] == pytest.approx(50)
     assert scores["perfect"] == pytest.approx(100 / 3)
     assert scores["predicates"] == 3
@@ -126,8 +126,8 @@ def test_counts_equal_the_official_script_on_random_frames() -> None:
     scores = srl_scores(gold, guess)
     correct, excess, missed = counted
     assert correct > 200
-    assert scores["right"] == correct
+    assert scores["correct"] == correct
     assert scores["predicted"] == correct + excess
     assert scores["gold"] == correct + missed
-    for figure in ("right", "predicted", "gold"):
+    for figure in ("correct", "predicted", "gold"):
         assert sum(role[figure] for role in scores["roles"].values()) == scores[figure]

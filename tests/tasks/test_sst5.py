@@ -159,17 +159,17 @@ def test_two_classes_exclude_neutral_examples(files: tuple[str, str]) -> None:
     with pytest.warns(ElmoWarning, match="1 neutral examples are not scored"):
         reviews = TASK.scored(reviews, config)
     scores = TASK.score(reviews, [guess] * 4)
-    assert (scores["right"], scores["examples"]) == (2, 4)
+    assert (scores["correct"], scores["examples"]) == (2, 4)
     with pytest.raises(ConfigError, match=r"model\.classes: 'three'"):
         settings("model.classes=three")
 
 
 def test_unknown_labels_are_counted() -> None:
-    facts = TASK.learn([Review(("a",), "1"), Review(("b",), "3")])
+    facts = TASK.collect_labels([Review(("a",), "1"), Review(("b",), "3")])
     with pytest.warns(ElmoWarning, match=r"2 gold labels are not in .*: 0, 4\."):
         scored_examples(TASK, [Review(("a",), label) for label in "014"], settings(), facts)
     with pytest.raises(DataError, match="label '1'"):
-        TASK.learn([Review(("a",), "1")])
+        TASK.collect_labels([Review(("a",), "1")])
 
 
 # ------------------------------------------------------------------------------------------ model

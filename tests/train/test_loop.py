@@ -79,7 +79,7 @@ def test_same_seed_gives_the_same_run_and_another_seed_does_not(
 @pytest.mark.slow
 @pytest.mark.skipif(os.cpu_count() == 1, reason="one core: torch uses one thread")
 def test_two_threads_are_deterministic(corpus: Corpus, tmp_path: Path) -> None:
-    # Large enough for torch to use both threads; a variable order of sums would show after a few
+    # Large enough for torch to use both threads; a variable summation order would show after a few
     # steps.
     config = dataclasses.replace(run_preset("toy"), max_steps=5, log_every=1, evaluate_every=0)
     before = torch.get_num_threads()

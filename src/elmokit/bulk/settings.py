@@ -49,7 +49,7 @@ class EmbedSettings(Settings):
     def _check_together(self) -> Self:
         check_mix([self.layer], self.mix, self.gamma)
         if self.rows != 1 and self.state != "carry":
-            raise invalid("rows", self.rows, "1 unless state is 'carry'")
+            raise invalid("rows", self.rows, "1 (larger values require state='carry')")
         return self
 
     def layout(self, config: BiLMConfig) -> Layout:

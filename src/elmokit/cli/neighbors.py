@@ -48,15 +48,15 @@ def neighbors(
     Compares a word in a sentence with every token of a text by cosine similarity, layer by layer.
     Layer 0 represents only the word; the other layers also represent its context. Memory usage does
     not depend on the size of the text. For repeated queries, build an index first with `elmo
-    index`. With --static, the nearest words by static vectors, which ignore the context, are
-    also listed.
+    index`. With --static, also lists the nearest neighbors according to static vectors,
+    which ignore the context.
 
     Args:
         files: Alternatively, a directory written by `elmo index`.
         query: Sentence with one word in brackets, for example 'The [play] was long .' Can be
             repeated.
-        token: Number of an indexed token (see --json) to use as a query. Requires an index. Can be
-            repeated.
+        token: ID of an indexed token to use as a query, as printed by --json. Requires an index.
+            Can be repeated.
         k: Number of neighbors per query and layer.
         layer: Default: every layer and the average.
         same_word: Only list occurrences of the query word.

@@ -28,8 +28,8 @@ def train(
 
     The log shows the sampled loss, which is the training objective. It is smaller than the loss of
     the full softmax, so use it only to monitor training. Held-out perplexity is computed with the
-    full softmax: the exponential of the mean loss in each direction, and the geometric mean of the
-    two. Ctrl-C saves a checkpoint and stops.
+    full softmax. It is the geometric mean of the perplexities of the two directions. Ctrl-C saves a
+    checkpoint and stops.
 
     Args:
         output: Run directory for checkpoints, metrics and the model.

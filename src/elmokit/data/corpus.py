@@ -63,7 +63,7 @@ class Corpus:
             raise DataError(
                 f"{folder} is a file: expected a directory written by `elmo prepare`. First "
                 f"prepare the text: elmo prepare {folder} -o DATA (to fine-tune a model that has "
-                "an LM head, with --vocab MODEL)."
+                "an LM head, add --vocab MODEL)."
             )
         restore_directory(folder)
         check_regular_files(folder, DataError)

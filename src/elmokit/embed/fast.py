@@ -60,7 +60,7 @@ from elmokit.storage.fingerprint import fingerprint_model, fingerprint_texts
 from elmokit.storage.manifest import read_json, write_json
 
 # The source files that determine rounding. If they change, the accuracy is measured again.
-_ROUNDING = tuple(
+_ROUNDING_SOURCES = tuple(
     Path(quantize.__file__).parent / name
     for name in ("quantize.py", "kernels/cpu_linear.py", "kernels/int8_lstm.c")
 )
@@ -76,8 +76,8 @@ _TRANSIENT = re.compile(rf"^{NO_RESULT}|killed by signal (2|9|15)\b")
 # The candidates and their descriptions. The candidate that is most likely to crash is the last one.
 _CANDIDATES = {
     "exact": "the same as exact",
-    "int8": "int8 by torch's integer product",
-    "native": "int8 by elmokit's own kernel",
+    "int8": "int8 with PyTorch's integer matrix product",
+    "native": "int8 with elmokit's own kernel",
 }
 # The model for the trials: large enough to use the same kernels as actual models, and small enough
 # to take only a tenth of a second.
@@ -312,7 +312,7 @@ def _fingerprint_weights(bilm: BiLM) -> str:
             flat = parameter.detach().flatten()
             yield name, flat[:: max(1, len(flat) // 1024)].cpu().numpy()
 
-    code = (file.read_text("utf-8") for file in _ROUNDING)
+    code = (file.read_text("utf-8") for file in _ROUNDING_SOURCES)
     return fingerprint_model(bilm.config.to_dict(), samples(), *code)
 
 

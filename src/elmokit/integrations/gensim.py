@@ -103,7 +103,7 @@ def averaged(
 def to_keyed(table: StaticVectors) -> KeyedVectors:
     """Convert static vectors to gensim's. The first one of duplicate words is used."""
     words = list(dict.fromkeys(table.words))
-    return _keyed(words, table.table(words)[0])
+    return _keyed(words, table.look_up(words)[0])
 
 
 def from_keyed(keyed: KeyedVectors, name: str = "gensim") -> StaticVectors:

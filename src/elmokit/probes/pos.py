@@ -225,12 +225,12 @@ def measure_pos(
 
     record("most frequent tag", most_frequent_tag(words)[None] == words.labels[test])
     if static is not None:
-        table, _ = static.table(words.forms)
+        table, _ = static.look_up(words.forms)
         probe(f"{static.name}, the word", table.astype(np.float16))
     with tempfile.TemporaryDirectory(prefix="elmo-probe-") as temporary:
         folder = Path(temporary if cache is None else cache)
         store = LayerCache(folder, max_bytes=sys.maxsize, progress=progress)
-        layers = store.table(model, words.sentences, state=state)
+        layers = store.get_array(model, words.sentences, state=state)
         assert layers is not None  # the size of the cache is not limited
         for choice in choices:
             probe(choice.label, LayerTable(layers, choice))

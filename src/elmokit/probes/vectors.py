@@ -38,7 +38,7 @@ def model_layers(
 def static_layers(static: StaticVectors, sentences: Iterable[Sequence[str]]) -> SentenceLayers:
     """Yield two layers per sentence, (2, T, D): the vectors of the words, and their mean."""
     for words in sentences:
-        vectors, _ = static.table(words)
+        vectors, _ = static.look_up(words)
         # The sum points in the same direction as the mean, so it has the same cosines.
         yield np.stack([vectors, np.broadcast_to(vectors.sum(axis=0), vectors.shape)])
 

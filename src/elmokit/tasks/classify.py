@@ -80,7 +80,7 @@ class Classification(Task[L]):
 
     metric = "accuracy"
 
-    def learn(self, examples: Sequence[L]) -> LabelInfo:
+    def collect_labels(self, examples: Sequence[L]) -> LabelInfo:
         """Collect the labels."""
         labels = sorted(self.count_labels(examples))
         if len(labels) < 2:
@@ -92,7 +92,7 @@ class Classification(Task[L]):
         """Return the accuracy in percent, the counts behind it, and the scores of each label."""
         gold = [{str(example.label)} for example in examples]
         overall, labels = set_scores(gold, [{guess.label} for guess in predictions], str)
-        counts = {"right": overall["right"], "examples": len(gold)}
+        counts = {"correct": overall["correct"], "examples": len(gold)}
         return {"accuracy": overall["recall"], **counts, "labels": labels}
 
     def count_labels(self, examples: Sequence[L]) -> Counter[str]:

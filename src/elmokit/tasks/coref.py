@@ -77,7 +77,7 @@ class Coref(Task[Document]):
             warn(f"{path}: {'; '.join(problems)}.")
         return documents
 
-    def learn(self, examples: Sequence[Document]) -> LabelInfo:
+    def collect_labels(self, examples: Sequence[Document]) -> LabelInfo:
         """Collect the genres."""
         if not any(document.clusters for document in examples):
             raise DataError(

@@ -93,7 +93,7 @@ def load_data(
     )
     if len(examples["train"]) != n_read:
         log(f"train: {plural(len(examples['train']), 'training example')} from {n_read:,}")
-    label_info = task.learn(examples["train"])
+    label_info = task.collect_labels(examples["train"])
     for part in examples.keys() - {"train"}:
         examples[part] = scored_examples(task, examples[part], config, label_info)
     texts = {part: collect_texts(items) for part, items in examples.items()}

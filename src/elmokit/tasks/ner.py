@@ -278,7 +278,7 @@ class Ner(Task[Sentence]):
         """Read a tagged file in column format."""
         return list(read_columns(read_lines([path]), tagged=True))
 
-    def learn(self, examples: Sequence[Sentence]) -> LabelInfo:
+    def collect_labels(self, examples: Sequence[Sentence]) -> LabelInfo:
         """Collect the entity types."""
         types = sorted(self.count_labels(examples))
         if not types:

@@ -70,7 +70,7 @@ class SavedTask(Generic[E]):
     Attributes:
         task: The task.
         config: The settings of its training.
-        label_info: The result of `Task.learn`.
+        label_info: The result of `Task.collect_labels`.
         model: The task model.
         elmo: The biLM; None: trained without ELMo.
         device: Device to compute on.

@@ -269,7 +269,7 @@ class Squad(Task[Question]):
         truncated = [truncate_passage(question, limit) for question in examples]
         return [question for question in truncated if question.spans]
 
-    def learn(self, examples: Sequence[Question]) -> LabelInfo:
+    def collect_labels(self, examples: Sequence[Question]) -> LabelInfo:
         """Check that there are answers. There are no labels."""
         if not examples:
             raise DataError(

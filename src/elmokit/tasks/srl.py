@@ -8,9 +8,9 @@ The model of He et al. (2017) labels who did what to whom, for one predicate p o
     e_k = W [h_k; ELMo_k]                                                     ELMo at the output
     p(y_k) = softmax(e_k), and the best valid BIO sequence y_1, ..., y_T
 
-If the predicates are not given, as in raw text, a small separate network predicts them:
+If the predicates are not given, as in raw text, a small separate network identifies them:
 
-    p(k is a predicate) = sigmoid(MLP([x_{k-1}; x_k; x_{k+1}]))               x_k with ELMo_k
+    p(k is a predicate) = sigmoid(MLP([x_{k-1}; x_k; x_{k+1}]))           x_k includes ELMo_k
 
 It is trained together with the tagger, but its gradients do not affect the tagger. For the data
 formats, see `propbank.py`.
@@ -44,7 +44,7 @@ from elmokit.tasks.words import WordTable, WordVectors
 from elmokit.text.lines import read_lines
 
 _IGNORED = -100  # the default `ignore_index` of `cross_entropy`
-_FINDER = 100  # hidden size of the network that finds predicates
+_PREDICATE_HIDDEN = 100  # hidden size of the network that identifies predicates
 _TOKENS_PER_CHUNK = 1 << 14  # in prediction
 
 
@@ -74,7 +74,7 @@ class SrlConfig(Settings):
 
 
 class SrlModel(TaskModel[Sentence]):
-    """A deep tagger of the arguments of a predicate, and a small network that finds predicates."""
+    """A deep tagger of predicate arguments, and a small network that identifies predicates."""
 
     def __init__(
         self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
@@ -91,20 +91,24 @@ class SrlModel(TaskModel[Sentence]):
             dim + settings.mark_dim, settings.hidden, settings.layers, dropout=settings.dropout
         )
         self.emit = nn.Linear(settings.hidden + self.elmo.output_dim, len(self.labels))
-        self.find = nn.Sequential(nn.Linear(3 * dim, _FINDER), nn.ReLU(), nn.Linear(_FINDER, 1))
+        self.find = nn.Sequential(
+            nn.Linear(3 * dim, _PREDICATE_HIDDEN), nn.ReLU(), nn.Linear(_PREDICATE_HIDDEN, 1)
+        )
         nn.init.normal_(self.marks.weight, std=0.01)
         nn.init.orthogonal_(self.emit.weight)
         nn.init.zeros_(self.emit.bias)
         self._constraints = allowed_transitions(self.labels, "BIO").scores()
-        own_labels = (PREDICATE, f"C-{PREDICATE}")
-        self._is_other = torch.tensor([label[2:] not in own_labels for label in self.labels])
+        predicate_roles = (PREDICATE, f"C-{PREDICATE}")
+        self._is_not_predicate = torch.tensor(
+            [label[2:] not in predicate_roles for label in self.labels]
+        )
 
     def forward(self, batch: Batch[Sentence]) -> tuple[Tensor, Tensor, TokenBatch]:
         """Score the tags for the first predicate of each sentence.
 
         Returns:
-            The score of every tag for every token, (B, T, K), the score of every token for being a
-            predicate, (B, T), and the tokens.
+            The score of every tag for every token, (B, T, K), the predicate score of every token,
+            (B, T), and the tokens.
         """
         tokens, x, layers = self._encode(batch)
         predicates = torch.tensor([_frames(example)[0].predicate for example in batch.examples])
@@ -129,7 +133,7 @@ class SrlModel(TaskModel[Sentence]):
         return loss
 
     def decode(self, batch: Batch[Sentence]) -> list[Any]:
-        """Return the frames of each sentence, for its predicates or else for predicted ones."""
+        """Return the frames of each sentence, for given or predicted predicates."""
         tokens, x, layers = self._encode(batch)
         is_predicate = (self._score_predicates(x, tokens.mask) > 0) & tokens.mask
         predicted = [row.nonzero().flatten().tolist() for row in is_predicate.cpu()]
@@ -145,11 +149,11 @@ class SrlModel(TaskModel[Sentence]):
             lengths = [tokens.lengths[row] for row, _ in chunk]
             at_output = layers[:, rows] if layers is not None and self.elmo.output_dim else None
             emissions = self._tag(x[rows], at_output, predicates, lengths)
-            # A predicate is V or a continuation of V, and never an argument of itself.
-            every = torch.arange(len(chunk), device=x.device)
-            own = emissions[every, predicates]
-            is_other = self._is_other.to(x.device)
-            emissions[every, predicates] = own.masked_fill(is_other, -torch.inf)
+            # The predicate itself can only be labeled V or C-V.
+            indices = torch.arange(len(chunk), device=x.device)
+            is_other = self._is_not_predicate.to(x.device)
+            scores = emissions[indices, predicates].masked_fill(is_other, -torch.inf)
+            emissions[indices, predicates] = scores
             constraints = (scores.to(x.device) for scores in self._constraints)
             best = viterbi(emissions, tokens.mask[rows], *constraints).tolist()
             for (row, predicate), length, label_ids in zip(chunk, lengths, best, strict=True):
@@ -171,7 +175,7 @@ class SrlModel(TaskModel[Sentence]):
         return scores
 
     def _score_predicates(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return the score of each token for being a predicate, which is positive if it is one."""
+        """Return a score for each token, which is positive if the token is a likely predicate."""
         x = F.pad(x * mask.unsqueeze(2), (0, 0, 1, 1))
         scores: Tensor = self.find(torch.cat([x[:, :-2], x[:, 1:-1], x[:, 2:]], dim=2))
         return scores.squeeze(2)
@@ -238,7 +242,7 @@ class Srl(Task[Sentence]):
             for frame in _frames(sentence)
         ]
 
-    def learn(self, examples: Sequence[Sentence]) -> LabelInfo:
+    def collect_labels(self, examples: Sequence[Sentence]) -> LabelInfo:
         """Collect the roles."""
         roles = {
             span.type for s in examples for frame in _frames(s) for span in frame.non_overlapping
@@ -298,7 +302,7 @@ def _roles(sentence: Sentence, frame: Frame) -> list[dict[str, Any]]:
 
 
 def _format_columns(sentence: Sentence, frames: Sequence[Frame]) -> str:
-    """Write tokens, targets, and a column of brackets for each frame, in the order of the tokens.
+    """Return tokens, targets, and a column of brackets for each frame, ordered by predicate.
 
     Whitespace in a token is written as "_", because it separates columns. The target "-" is also
     written as "_".

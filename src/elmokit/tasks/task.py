@@ -54,8 +54,8 @@ class Task(ABC, Generic[E]):
         presets: Complete settings by name. The first preset is the default.
         inputs: Reader of unlabeled examples for each input format; the first format is the default.
         network: The class of the network. Its arguments are the settings (`TaskConfig`), the result
-            of `learn`, the words (`WordTable`), and the biLM (`BilmInfo`, or None to train without
-            ELMo).
+            of `collect_labels`, the words (`WordTable`), and the biLM (`BilmInfo`, or None to train
+            without ELMo).
     """
 
     name: ClassVar[str]
@@ -81,7 +81,7 @@ class Task(ABC, Generic[E]):
         return list(examples)
 
     @abstractmethod
-    def learn(self, examples: Sequence[E]) -> LabelInfo:
+    def collect_labels(self, examples: Sequence[E]) -> LabelInfo:
         """Collect the labels of the training data."""
 
     @abstractmethod
@@ -97,5 +97,5 @@ class Task(ABC, Generic[E]):
         return list(examples)
 
     def count_labels(self, examples: Sequence[E]) -> Counter[str]:
-        """Count the labels, to warn about labels that `learn` has not collected."""
+        """Count the labels, to warn about labels that `collect_labels` has not collected."""
         return Counter()

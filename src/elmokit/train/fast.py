@@ -1,7 +1,7 @@
 """The training step for CUDA GPUs, with the fused kernels of `model/kernels/` in bfloat16.
 
 Master weights, cells, gradients and the optimizer are in float32. A step is recorded as a CUDA
-graph with buffers of fixed size, so that the CPU only copies the inputs and replays the graph. The
+graph with fixed-size buffers, so that the CPU only copies the inputs and replays the graph. The
 number of types and target words varies between batches. They are padded to the size of the buffers,
 called the capacity, which does not change the results. If a batch does not fit, a larger graph is
 recorded.

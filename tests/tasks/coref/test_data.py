@@ -218,7 +218,7 @@ def test_prediction_reads_text_json_and_columns() -> None:
 
 def test_unusable_data_and_settings_are_rejected() -> None:
     with pytest.raises(DataError):
-        TASK.learn([Document((("a",),), ())])
+        TASK.collect_labels([Document((("a",),), ())])
     for bad in ("model.width=0", "model.kept=0", "model.char_widths=3;4", "model.antecedents=0"):
         with pytest.raises(ConfigError, match=bad.split("=")[0]):
             settings(bad)

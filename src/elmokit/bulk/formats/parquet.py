@@ -40,7 +40,7 @@ from elmokit.errors import DataError
 # Approximate number of tokens per row group. Readers keep one row group in memory.
 _GROUP_TOKENS = 16384
 
-#: Options of `ParquetFile`. As a dictionary, a long token that is repeated is in memory only once.
+#: Options of `ParquetFile`. With dictionary encoding, a repeated token is in memory only once.
 READ_OPTIONS = {"read_dictionary": ["token"], "page_checksum_verification": True}
 
 _FILE_COLUMNS = {
@@ -127,7 +127,7 @@ def _write_rows(writer: Any, block: Block, layout: Layout, extra: dict[str, Any]
         writer: The file.
         block: The block.
         layout: The layout of the vectors.
-        extra: Additional columns, which only files or only shards have.
+        extra: Additional columns, which depend on whether the output is a single file or a shard.
     """
     import pyarrow as pa
 
@@ -268,7 +268,7 @@ class ParquetVectors(StoredVectors):
 
 
 def check_size(file: Any, layout: Layout, size: int) -> int:
-    """Reject a small file that would exhaust the memory or take hours to read.
+    """Reject a small file that would exhaust memory or take hours to read.
 
     Args:
         file: A `pyarrow.parquet.ParquetFile`.
@@ -278,17 +278,17 @@ def check_size(file: Any, layout: Layout, size: int) -> int:
     Returns:
         The maximum size of its content in memory.
     """
-    about = file.metadata
+    metadata = file.metadata
     row = 8 + math.prod(layout.shape) * np.dtype(layout.dtype).itemsize
-    stored = sum(about.row_group(group).total_byte_size for group in range(file.num_row_groups))
-    declared, limit = max(about.num_rows * row, stored), 100 * size + 2**26
+    stored = sum(metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
+    declared, limit = max(metadata.num_rows * row, stored), 100 * size + 2**26
     if declared > limit:
         raise ValueError(f"it declares {declared:,} bytes of content, but has {size:,} bytes")
     return limit
 
 
 def _guess_layout(schema: Any) -> Layout:
-    """Guess the layout of a data frame of `elmokit.integrations.arrow` by its columns."""
+    """Infer the layout of a data frame from `elmokit.integrations.arrow` from its columns."""
     import pyarrow as pa
 
     count = sum(name.startswith("layer_") for name in schema.names)
@@ -296,8 +296,8 @@ def _guess_layout(schema: Any) -> Layout:
     data_type = schema.field(name).type if name in schema.names else None
     if data_type is None or not pa.types.is_fixed_size_list(data_type):
         raise DataError(
-            f"it has no column '{name}' with lists of fixed size; expected a file written by "
-            "elmokit, or a table of to_arrow, to_pandas or to_polars"
+            f"it has no column '{name}' with fixed-size lists; expected a file written by "
+            "elmokit, or a table from to_arrow, to_pandas or to_polars"
         )
     is_half = pa.types.is_float16(data_type.value_type)
     # The column `vector` does not specify the layer. Assume the top layer, as in hdf5.py.

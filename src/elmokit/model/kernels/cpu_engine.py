@@ -6,8 +6,8 @@ parallel matrix products, this needs no synchronization. Layers write directly t
 In int8, x_k and r_{k-1} are quantized to 8 bits, and the input of the projection to 16 bits (see
 `quantize.py` for the reason). Biases, gates and states are float32.
 
-The reference implementation is `elmokit.model.bilm.BiLM`; in float32, only the order of sums
-differs.
+The reference implementation is `elmokit.model.bilm.BiLM`; in float32, only the order of
+summation differs.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class TorchEngine(CpuEngine):
         d = self.config.lstm.projection_dim
         reversal = torch.from_numpy(packing.reversal)
 
-        def read(direction: int) -> None:
+        def run(direction: int) -> None:
             order = reversal if direction == 1 else slice(None)
             half = layers[:, :, direction * d : (direction + 1) * d]
             h = half[0, order].contiguous()
@@ -115,7 +115,7 @@ class TorchEngine(CpuEngine):
                 h = r.add_(h) if j > 0 and self.config.lstm.use_skip_connections else r
                 half[j + 1] = h[order]
 
-        return [partial(read, direction) for direction in (0, 1)]
+        return [partial(run, direction) for direction in (0, 1)]
 
 
 def convert_layers(bilm: BiLM, convert: Callable[[LstmLayer], Layer]) -> list[list[Layer]]:

@@ -87,7 +87,7 @@ def _cosines(vectors: FloatArray) -> FloatArray:
 
 def _static_cosines(table: StaticVectors, words: Sequence[str]) -> FloatArray:
     """Return the cosines of static vectors. Unknown words have NaN, which is null in JSON."""
-    vectors, known = table.table(words)
+    vectors, known = table.look_up(words)
     cosines = _cosines(vectors)
     cosines[~np.outer(known, known)] = np.nan
     return cosines

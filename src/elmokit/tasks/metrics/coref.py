@@ -33,12 +33,12 @@ class Counts(NamedTuple):
 
     recalled: float
     gold: int
-    right: float
+    correct: float
     predicted: int
 
     def to_dict(self) -> dict[str, float]:
         """Return F1, precision and recall in percent; 0 if a denominator is 0."""
-        recall, precision = percent(self.recalled, self.gold), percent(self.right, self.predicted)
+        recall, precision = percent(self.recalled, self.gold), percent(self.correct, self.predicted)
         return {"f1": f_score(precision, recall), "precision": precision, "recall": recall}
 
 
@@ -70,24 +70,24 @@ def without_singletons(clusters: Clusters) -> list[Collection[Hashable]]:
 def mentions(gold: Clusters, predicted: Clusters) -> Counts:
     """Count the mentions that are in both."""
     n_gold, n_predicted = (sum(len(c) for c in side) for side in (gold, predicted))
-    right = sum(_shared(gold, predicted).values())
-    return Counts(right, n_gold, right, n_predicted)
+    correct = sum(_shared(gold, predicted).values())
+    return Counts(correct, n_gold, correct, n_predicted)
 
 
 def muc(gold: Clusters, predicted: Clusters) -> Counts:
     """Count links: n mentions of a gold cluster in the same predicted cluster have n - 1 links."""
-    right = sum(n - 1 for n in _shared(gold, predicted).values())
+    correct = sum(n - 1 for n in _shared(gold, predicted).values())
     n_gold, n_predicted = (sum(len(c) - 1 for c in side if c) for side in (gold, predicted))
-    return Counts(right, n_gold, right, n_predicted)
+    return Counts(correct, n_gold, correct, n_predicted)
 
 
 def b3(gold: Clusters, predicted: Clusters) -> Counts:
     """Sum over mentions the overlap of their gold cluster and their predicted cluster."""
     shared = _shared(gold, predicted)
     recalled = sum(n * n / len(gold[k]) for (k, _), n in shared.items())
-    right = sum(n * n / len(predicted[r]) for (_, r), n in shared.items())
+    correct = sum(n * n / len(predicted[r]) for (_, r), n in shared.items())
     n_gold, n_predicted = (sum(len(c) for c in side) for side in (gold, predicted))
-    return Counts(recalled, n_gold, right, n_predicted)
+    return Counts(recalled, n_gold, correct, n_predicted)
 
 
 def ceafe(gold: Clusters, predicted: Clusters) -> Counts:

@@ -113,7 +113,7 @@ def _scores(gold: int, predicted: int, correct: int) -> dict[str, float]:
     """Return F1, precision and recall in percent, and their counts."""
     precision, recall = percent(correct, predicted), percent(correct, gold)
     scores = {"f1": f_score(precision, recall), "precision": precision, "recall": recall}
-    return scores | {"gold": gold, "predicted": predicted, "right": correct}
+    return scores | {"gold": gold, "predicted": predicted, "correct": correct}
 
 
 def f_score(precision: float, recall: float) -> float:
