@@ -208,7 +208,7 @@ def draw(panels: Sequence[Panel], related: dict[str, dict[str, float]]) -> ElmoF
         *(7.2, 7.4, "What each layer knows"),
         "Layer 0 depends on the word only, layers 1 and 2 on its sentence. Layer 1 is best for "
         "parts of speech, layer 2 for senses. Vertical bars are 95% intervals. The paper tags the "
-        "Penn Treebank, we tag UD EWT: compare the order of the layers, not the values. Last "
+        "Penn Treebank, we tag UD EWT: compare the ranking of the layers, not the values. Last "
         "panel: share of related words among the 10 nearest of 20,000 words in layer 0.",
         layout="constrained",
     )

@@ -294,7 +294,7 @@ def morphology(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
     figures = {
         "english, layer 0": measured(english),
         "english-original, layer 0": measured(elmokit.load("english-original", device="cpu")),
-        "MiniLM, mean of the table's pieces": measured(encoder),
+        "MiniLM, mean of the input piece embeddings": measured(encoder),
     }
     encoder.cache = PieceTable(encoder.top_alone)
     figures["MiniLM, top layer, the word alone"] = measured(encoder)

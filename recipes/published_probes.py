@@ -7,7 +7,7 @@ from typing import NamedTuple
 POS_SOURCE = (
     "The scores of the paper and of CoVe are from Peters et al. 2018, Table 6, for linear "
     "classifiers on the Penn Treebank (news, 45 tags). UD EWT is web text with different tags, so "
-    "compare the order of the layers, not the absolute values."
+    "compare the ranking of the layers, not the absolute values."
 )
 WSD_SOURCE = (
     "The published scores for ALL and for CoVe are from Peters et al. 2018, Table 5. Those of each "

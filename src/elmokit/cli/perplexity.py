@@ -28,10 +28,11 @@ def perplexity(
 ) -> None:
     """Compute the perplexity of text with the full softmax.
 
-    Perplexity is the exponential of the mean loss per word and sentence boundary: forward,
-    backward, and their geometric mean. As inputs, out-of-vocabulary words are encoded from their
-    characters; as targets, they count as <UNK>. The perplexity without them is also printed.
-    Memory usage depends on the length of the longest document, not on the size of the text.
+    Prints the forward perplexity, the backward perplexity and their geometric mean. Perplexity is
+    the exponential of the mean loss over words and sentence boundaries. As inputs,
+    out-of-vocabulary words are encoded from their characters; as targets, they count as <UNK>. The
+    perplexity without them is also printed. Memory usage depends on the length of the longest
+    document, not on the size of the text.
 
     Args:
         files: Alternatively, a directory written by `elmo prepare`, whose held-out text is used.

@@ -231,7 +231,7 @@ class ElmoModel(Embedder):
 
         Args:
             query: A string with a word in brackets, "She [plays] the violin .", a `Marked`, or the
-                number of a token in the index.
+                ID of a token in the index.
             index: An index built with this model by `elmo index`, opened with `TokenIndex.open`.
             k: Number of neighbors per layer.
             options: Other arguments of `TokenIndex.neighbors`: layer, mix, filter, min_count, ann.

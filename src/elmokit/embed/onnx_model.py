@@ -194,7 +194,7 @@ def _session(graph: Path | bytes, threads: int | None, sizes: dict[str, int | No
         threads: Number of threads. If it is None, onnxruntime selects the number.
         sizes: The size of the last axis of each input; None for variable sizes.
     """
-    with optional_imports("onnx", "A model in ONNX"):
+    with optional_imports("onnx", "Loading an ONNX model"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0

@@ -36,7 +36,7 @@ from elmokit.errors import DataError, optional_imports
 from elmokit.integrations.named import NamedModel
 from elmokit.text.sentences import split_sentences
 
-with optional_imports("spacy", "The spaCy pipe"):
+with optional_imports("spacy", "The spaCy component"):
     from spacy.language import Language
     from spacy.tokens import Doc, Span, Token
 
@@ -112,7 +112,7 @@ class ElmoPipe:
             self.model = NamedModel(**{**stored, **local, "device": self.model.device})
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"The stored data are not settings of the pipe 'elmokit': {error!r:.80}."
+                f"The stored data are not settings of the component 'elmokit': {error!r:.80}."
             ) from error
         return self
 
@@ -168,8 +168,8 @@ def attach(doc: Doc) -> Doc:
     """Set the hooks, which make a doc and its spans and tokens use the vectors in the doc."""
     if LAYERS not in doc.user_data:
         raise DataError(
-            "This doc has no elmokit vectors. Process it with a pipeline that contains the pipe "
-            '"elmokit"; a DocBin keeps them with store_user_data=True.'
+            "This doc has no elmokit vectors. Process it with a pipeline that contains the "
+            'component "elmokit"; a DocBin keeps them with store_user_data=True.'
         )
     for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
         hooks["vector"] = _vector
@@ -179,14 +179,14 @@ def attach(doc: Doc) -> Doc:
 
 
 def _elmo(doc: Doc) -> SentenceVectors | None:
-    """Return the value of `doc._.elmo`; None if the doc was not processed by the pipe."""
+    """Return the value of `doc._.elmo`; None if the doc was not processed by the component."""
     layers: FloatArray | None = doc.user_data.get(LAYERS)
     if layers is None:
         return None
     if layers.shape[1] != len(doc):
         raise DataError(
-            f"The doc has {len(doc)} tokens, but had {layers.shape[1]} when the pipe processed it. "
-            "Merge and split tokens before the pipe, or process the doc again."
+            f"The doc has {len(doc)} tokens, but had {layers.shape[1]} when the component "
+            "processed it. Merge and split tokens before the component, or process the doc again."
         )
     offsets = [(token.idx, token.idx + len(token)) for token in doc]
     return SentenceVectors([token.text for token in doc], offsets, layers)

@@ -51,7 +51,7 @@ class ScalarMix(nn.Module):
         if layer_norm == "batch":
             warnings.warn(
                 "layer_norm='batch' makes a vector depend on the other sentences of its batch; "
-                "use it only to agree with AllenNLP's do_layer_norm=True.",
+                "use it only to match AllenNLP's do_layer_norm=True.",
                 ElmoWarning,
                 stacklevel=2,
             )

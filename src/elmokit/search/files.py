@@ -157,7 +157,7 @@ def damaged(folder: Path, reason: object) -> DataError:
 def import_lance() -> Any:
     """Import the database library, an optional dependency."""
     os.environ.setdefault("LANCE_LOG", "error")  # Lance warns about every small table
-    with optional_imports("search", "A token index"):
+    with optional_imports("search", "Using a token index"):
         import lance
     return lance
 

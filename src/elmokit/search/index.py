@@ -5,7 +5,7 @@
     index = TokenIndex.open("index/")                              # built by `elmo index`
     results = index.neighbors(["He will [play] in the final ."], elmo, k=5)
     print(results[0])
-    index.neighbors([results[0].by_layer["layer 2"][0].token])     # query by token number
+    index.neighbors([results[0].by_layer["layer 2"][0].token])     # query by token ID
 
 The search is exact by default: every token is compared, in memory that does not grow with the
 index. `ann=True` uses an approximate index instead, if one exists (`elmo index --ann`).
@@ -131,7 +131,7 @@ class TokenIndex:
         Args:
             queries: Strings with a word in brackets, `Marked`, or numbers of tokens in the index. A
                 token is not listed as its own neighbor.
-            model: The model that the index was built with. Not needed for token numbers.
+            model: The model that the index was built with. Not needed for token IDs.
             k: Neighbors per query and layer.
             layer: The layers to search, as for `LayerChoice.parse_all`. Default: `self.choices`.
             mix: With layer "mix", the weights s, one per layer.
@@ -257,7 +257,7 @@ class TokenIndex:
         for number in numbers:
             if not 0 <= number < self.tokens:
                 raise DataError(
-                    f"Invalid token number {number}: expected 0 to {self.tokens - 1}, because the "
+                    f"Invalid token ID {number}: expected 0 to {self.tokens - 1}, because the "
                     f"index has {plural(self.tokens, 'token')}."
                 )
         columns = ["token", "sentence", "position", "start", "end"]

@@ -147,7 +147,7 @@ class NeighborsRequest(LayerRequest):
     min_count: Annotated[int, Field(ge=1)] = 1
     """Minimum number of occurrences of a neighbor's word in the index."""
     static: bool = False
-    """Also list the nearest words by static vectors, if available."""
+    """Also list the nearest words according to static vectors, if available."""
 
 
 class ScoreRequest(SentencesRequest):

@@ -92,7 +92,7 @@ def is_onnx_dir(path: Path) -> bool:
 
 def check_available() -> None:
     """Raise an error if the packages that write and check ONNX are not installed."""
-    with optional_imports("onnx", "Writing ONNX"):
+    with optional_imports("onnx", "Exporting to ONNX"):
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
 

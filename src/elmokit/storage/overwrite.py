@@ -51,7 +51,7 @@ def new_directory(path: Path, kind: DirectoryKind, *, overwrite: bool) -> Iterat
         foreign = [name for name in names if name not in kind.files]
         if foreign or (names and not kind.matches(path)):
             raise OutputError(
-                f"{path} is not replaced, because it contains files that are not part of a "
+                f"{path} was not replaced, because it contains files that are not part of a "
                 f"{kind.name} ({', '.join((foreign or names)[:5])}). Choose a new or empty "
                 "directory."
             )

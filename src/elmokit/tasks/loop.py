@@ -138,7 +138,7 @@ def train(
             never = "was finite" if run.position.best else "exceeded 0"
             log(
                 f"The dev {task.metric} never {never}. The last epoch is used. Try more epochs, "
-                "more data or another learning rate."
+                "more data or a different learning rate."
             )
         dev = evaluate(task, model, data.dev, config)
         test = None

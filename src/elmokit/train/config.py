@@ -42,7 +42,7 @@ class RunConfig(Settings):
         keep: Number of checkpoints to keep.
         patience: Stop after this number of evaluations without improvement. 0: never.
         seed: Random seed for initial weights, document order, negative samples and dropout.
-        start: Fingerprint of the initial weights of a finetuning run. Empty for new weights.
+        start: Fingerprint of the initial weights of a fine-tuning run. Empty for new weights.
     """
 
     model: BiLMConfig

@@ -43,7 +43,7 @@ _ROWS = (16, 1024)
 
 @dataclass(frozen=True)
 class Start:
-    """The initial model of a finetuning run.
+    """The initial model of a fine-tuning run.
 
     Attributes:
         parts: The biLM, and a head for the vocabulary of the corpus.
@@ -55,7 +55,7 @@ class Start:
 
 
 def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> Start:
-    """Return the initial model of a finetuning run, with a new head if the model has none.
+    """Return the initial model of a fine-tuning run, with a new head if the model has none.
 
     Args:
         parts: The model, with or without a head.
@@ -67,13 +67,13 @@ def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> 
     """
     if parts.bilm.config.lexicon is not None:
         raise ConfigError(
-            f"{parts.source} uses a lexicon (ELMoForManyLangs). Such models cannot be finetuned. "
+            f"{parts.source} uses a lexicon (ELMoForManyLangs). Such models cannot be fine-tuned. "
             "Instead, train a new model for your language with: elmo prepare, elmo train."
         )
     if parts.bilm.config.char_cnn is None:
         raise ConfigError(
             f"The input of {parts.source} is words, not characters. Such models cannot be "
-            "finetuned, because they cannot represent new words. Use a model with a character CNN."
+            "fine-tuned, because they cannot represent new words. Use a model with a character CNN."
         )
     if parts.head is None or new_head:
         head = unigram_head(corpus, parts.bilm.config.lstm.projection_dim)
@@ -123,7 +123,7 @@ def finetune_config(
     settings: Iterable[str] = (),
     seed: int = 0,
 ) -> RunConfig:
-    """Return the settings of a finetuning run.
+    """Return the settings of a fine-tuning run.
 
     Args:
         start: The initial model.
@@ -165,7 +165,7 @@ def finetune_config(
 
 
 def perplexity_by_stage(config: RunConfig, run: TrainResult) -> dict[str, dict[str, Any]]:
-    """Return the held-out perplexities of a finetuning run.
+    """Return the held-out perplexities of a fine-tuning run.
 
     Args:
         config: The settings of the run, see `finetune_config`.

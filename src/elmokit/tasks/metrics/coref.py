@@ -21,7 +21,7 @@ import numpy as np
 from elmokit.errors import optional_imports
 from elmokit.tasks.metrics.spans import f_score, percent
 
-with optional_imports("coref", "Coreference"):
+with optional_imports("coref", "Scoring coreference"):
     from scipy.optimize import linear_sum_assignment
 
 #: The clusters of a document. A mention is in at most one of them.
