@@ -61,7 +61,7 @@ def select(vectors: NDArray[np.float32], count: int, diversity: float = 0.3) -> 
 def summarize(elmo: elmokit.ElmoModel, text: str, count: int) -> list[str]:
     """Return the most representative sentences of a text."""
     text = " ".join(text.split())
-    sentences = [text[start:end] for start, end in split_sentences(text)]
+    sentences = split_sentences(text)
     if len(sentences) <= count:
         return sentences
     return [sentences[i] for i in select(sentence_vectors(elmo, sentences), count)]

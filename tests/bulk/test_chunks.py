@@ -13,7 +13,7 @@ from elmokit.bulk.input import Chunk, Passage, check_documents, read_chunks
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.errors import DataError
 from elmokit.text.lines import text_size
-from elmokit.text.sentences import split_sentences
+from elmokit.text.sentences import sentence_spans
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -134,9 +134,9 @@ def test_long_lines_are_split_between_sentences(
     found = [
         (p.sentence + i, p.offset + a, p.offset + b)
         for p in inner
-        for i, (a, b) in enumerate(split_sentences(p.text))
+        for i, (a, b) in enumerate(sentence_spans(p.text))
     ]
-    assert found == [(i, *span) for i, span in enumerate(split_sentences(line))]
+    assert found == [(i, *span) for i, span in enumerate(sentence_spans(line))]
 
 
 def test_error_for_an_endless_line_or_sentence_states_the_limit(

@@ -125,7 +125,7 @@ def test_layers_and_dtypes(
 
 
 def test_sentences_split_from_paragraphs(make: Callable[..., Path], elmo: ElmoModel) -> None:
-    found = [line[a:b] for line in SENTENCES for a, b in split_sentences(line)]
+    found = [sentence for line in SENTENCES for sentence in split_sentences(line)]
     with elmokit.open_vectors(make(EmbedSettings(split=True, chunk_bytes=60))) as stored:
         assert [s.tokens for s in stored] == [item.tokens for item in elmo.embed(found)]
     assert len(found) > len([line for line in SENTENCES if line])

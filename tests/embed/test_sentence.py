@@ -23,7 +23,7 @@ def elmo() -> ElmoModel:
 
 
 def tokens(elmo: ElmoModel, text: str) -> np.ndarray[Any, Any]:
-    parts = [text[start:end] for start, end in elmokit.split_sentences(text)]
+    parts = elmokit.split_sentences(text)
     return np.concatenate([out.average for out in elmo.embed(parts)])
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.errors import DataError, ElmoError, optional_imports
 from elmokit.text.lines import STDIN, Line, SkippedLines, check_files, read_lines, read_pieces
-from elmokit.text.sentences import split_sentences
+from elmokit.text.sentences import sentence_spans
 from elmokit.text.tokenize import words
 
 #: Maximum size of a sentence in bytes. (`job.py` limits the number of tokens.)
@@ -158,7 +158,7 @@ def _split_long_lines(pieces: Iterator[Line]) -> Iterator[tuple[int, int, int, s
             yield number, sentence, offset, text
             text, sentence, offset = "", 0, 0
             continue
-        starts = [start for start, _ in split_sentences(text) if start < len(text) - _LOOK_AHEAD]
+        starts = [start for start, _ in sentence_spans(text) if start < len(text) - _LOOK_AHEAD]
         if len(starts) > 1:
             boundary = starts[-1]
             yield number, sentence, offset, text[:boundary]
@@ -227,7 +227,7 @@ def tokenize_line(
         tokenized: Whether the text is already tokenized, with tokens separated by whitespace.
         split: Whether to split the line into sentences.
     """
-    for begin, end in split_sentences(text) if split else [(0, len(text))]:
+    for begin, end in sentence_spans(text) if split else [(0, len(text))]:
         sentence = text[begin:end]
         yield begin, sentence, sentence.split() if tokenized else words(sentence)
 

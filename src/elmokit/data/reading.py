@@ -42,7 +42,7 @@ class LineSplitter:
         elif self.one_sentence_per_line:
             sentences = [words(line)]
         else:
-            sentences = [words(line[start:end]) for start, end in split_sentences(line)]
+            sentences = list(map(words, split_sentences(line)))
         return [sentence for sentence in sentences if sentence]
 
 

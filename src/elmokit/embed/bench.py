@@ -133,9 +133,9 @@ def _sentences(path: str | Path | None) -> Iterator[list[str]]:
         yield from make_sentences()
         return
     for line in read_lines([path or EXAMPLE]):
-        for start, end in split_sentences(line.text):
-            if sentence := words(line.text[start:end]):
-                yield sentence
+        for sentence in split_sentences(line.text):
+            if tokens := words(sentence):
+                yield tokens
 
 
 class Supply:

@@ -82,7 +82,7 @@ def split_text(text: Any, index: int) -> list[list[str]]:
         index: The index of the text in the input, for error messages.
     """
     if isinstance(text, str):
-        return [words(text[start:end]) for start, end in split_sentences(text)]
+        return list(map(words, split_sentences(text)))
     return [as_tokens(text, index, "Text")[0]]
 
 

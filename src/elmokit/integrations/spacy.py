@@ -34,7 +34,7 @@ from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import DataError, optional_imports
 from elmokit.integrations.named import NamedModel
-from elmokit.text.sentences import split_sentences
+from elmokit.text.sentences import sentence_spans
 
 with optional_imports("spacy", "The spaCy component"):
     from spacy.language import Language
@@ -152,7 +152,7 @@ def _sentences(doc: Doc) -> list[list[int]]:
     if doc.has_annotation("SENT_START"):
         spans = [range(sentence.start, sentence.end) for sentence in doc.sents]
     else:
-        starts = [start for start, _ in split_sentences(doc.text)]
+        starts = [start for start, _ in sentence_spans(doc.text)]
         # A token belongs to the sentence in which it starts, even if it extends into the next.
         firsts = np.searchsorted([token.idx for token in doc], starts).tolist()
         ends = [*firsts[1:], len(doc)]

@@ -102,7 +102,7 @@ class Classification(Task[L]):
 
 def text_tokens(text: str, line: Line) -> tuple[str, ...]:
     """Tokenize raw text of one or more sentences."""
-    tokens = [word for start, end in split_sentences(text) for word in words(text[start:end])]
+    tokens = [word for sentence in split_sentences(text) for word in words(sentence)]
     return bounded(tokens, line)
 
 

@@ -32,7 +32,7 @@ from pydantic import BaseModel
 from elmokit.progress import plural
 from elmokit.tasks.inputs import Token, read_objects, split_text
 from elmokit.text.lines import Line
-from elmokit.text.sentences import split_sentences
+from elmokit.text.sentences import sentence_spans
 
 #: Counts of problems in the data, by their description.
 DataIssues = Counter[str]
@@ -310,7 +310,7 @@ class _Builder:
 def _split_sentences(tokens: Sequence[str]) -> list[list[str]]:
     """Split a list of tokens into sentences, as if they were separated by spaces."""
     starts = np.cumsum([0, *(len(token) + 1 for token in tokens)])[:-1]
-    first = [start for start, _ in split_sentences(" ".join(tokens))]
+    first = [start for start, _ in sentence_spans(" ".join(tokens))]
     bounds = sorted({0, *np.searchsorted(starts, first).tolist(), len(tokens)})
     return [list(tokens[a:b]) for a, b in pairwise(bounds)]
 

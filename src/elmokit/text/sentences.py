@@ -51,12 +51,17 @@ _MAX_WORD_LENGTH = 32  # number of characters that are searched for the word bef
 
 def tokenize_sentences(text: str) -> Iterator[list[Token]]:
     """Yield the tokens of each sentence, with their offsets in `text`."""
-    for start, end in split_sentences(text):
+    for start, end in sentence_spans(text):
         yield [Token(t.text, start + t.start, start + t.end) for t in tokenize(text[start:end])]
 
 
-def split_sentences(text: str) -> list[tuple[int, int]]:
-    """Split text into sentences.
+def split_sentences(text: str) -> list[str]:
+    """Split a text into sentences, without surrounding whitespace."""
+    return [text[start:end] for start, end in sentence_spans(text)]
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Find the sentences of a text.
 
     Returns:
         The start and end of each sentence, without surrounding whitespace. Together, the sentences

@@ -215,8 +215,8 @@ def _encode(vector: FloatArray, encoding: str) -> FloatArray | str:
 
 def _split(inputs: list[str]) -> tuple[list[str], list[int]]:
     """Return the sentences of all texts, and for each sentence the index of its text."""
-    spans = [(text[a:b], i) for i, text in enumerate(inputs) for a, b in split_sentences(text)]
-    return [sentence for sentence, _ in spans], [i for _, i in spans]
+    pairs = [(sentence, i) for i, text in enumerate(inputs) for sentence in split_sentences(text)]
+    return [sentence for sentence, _ in pairs], [i for _, i in pairs]
 
 
 def _check_not_empty(param: str, lengths: Iterable[int]) -> None:
