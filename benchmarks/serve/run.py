@@ -152,7 +152,7 @@ class ServerProcess:
         return self.metric("elmo_token_cache_hits"), self.metric("elmo_token_cache_misses")
 
     def warm_up(self, sentences: list[list[str]]) -> None:
-        """Embed sentences to fill the token cache, like in the bench process."""
+        """Embed sentences to fill the token cache, as in the bench process."""
         for first in range(0, len(sentences), BATCH // 2):
             body = {
                 "sentences": sentences[first : first + BATCH // 2],

@@ -37,7 +37,7 @@ _FOOTER = 48
 _TRAILER = 5
 # The values of TensorFlow's DataType that a language model may contain.
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
-# The index of a language model has a few kilobytes. Parsing needs much more memory than the file.
+# The index of a language model is a few kilobytes. Parsing needs much more memory than the file.
 _MAX_INDEX_BYTES = 1 << 20
 _MAX_NAME_BYTES = 1 << 12
 

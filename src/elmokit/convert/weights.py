@@ -56,7 +56,7 @@ def read_parameters(
         source: The file, for error messages.
 
     Raises:
-        WeightsError: A tensor is missing, has another shape, or contains invalid values.
+        WeightsError: A tensor is missing, has a different shape, or contains invalid values.
     """
     parameters = {}
     for entry in entries:

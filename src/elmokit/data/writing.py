@@ -1,4 +1,4 @@
-"""The second pass of `elmo prepare`, which assigns the final_ids ids and writes all files."""
+"""The second pass of `elmo prepare`, which assigns the final ids and writes all files."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class Embedder(ABC):
 
         Args:
             sentences: A list of sentences, or a single string. A string is tokenized, but not split
-                into sentences (use `elmokit.split_sentences`). A list of tokens is used as it is.
+                into sentences (use `elmokit.split_sentences`). A list of tokens is used unchanged.
                 Note that `["The", "cat"]` is two sentences of one word each, while
                 `[["The", "cat"]]` is one sentence of two tokens.
             state: The initial state of each sentence: "reset", "warm" or "carry".

@@ -101,7 +101,7 @@ def averaged(
 
 
 def to_keyed(table: StaticVectors) -> KeyedVectors:
-    """Convert static vectors to gensim's. The first one of duplicate words is used."""
+    """Convert static vectors to gensim's. For duplicate words, the first vector is used."""
     words = list(dict.fromkeys(table.words))
     return _keyed(words, table.look_up(words)[0])
 

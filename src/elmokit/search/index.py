@@ -129,7 +129,7 @@ class TokenIndex:
         """Find the nearest tokens for all queries in one pass over the vectors.
 
         Args:
-            queries: Strings with a word in brackets, `Marked`, or numbers of tokens in the index. A
+            queries: Strings with a word in brackets, `Marked`, or IDs of tokens in the index. A
                 token is not listed as its own neighbor.
             model: The model that the index was built with. Not needed for token IDs.
             k: Neighbors per query and layer.
@@ -284,7 +284,7 @@ class TokenIndex:
         )
 
     def find(self, word: str, limit: int | None = None) -> list[int]:
-        """Return the numbers of all tokens of a word, ignoring case."""
+        """Return the IDs of all tokens of a word, ignoring case."""
         condition = self.same_words(np.array([self._word_id(word)]))
         batches = self._scan("tokens", ["token"], condition)
         return sorted(n for batch in batches for n in _integers(batch, "token").tolist())[:limit]

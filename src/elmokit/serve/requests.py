@@ -135,7 +135,7 @@ class NeighborsRequest(LayerRequest):
             examples=[["He will [play] in the final ."]],
         ),
     ]
-    """Sentences with a word in brackets, or numbers of tokens in the index."""
+    """Sentences with a word in brackets, or IDs of tokens in the index."""
     k: ListLength = 10
     words: Literal["any", "same", "other"] = "any"
     """Words that can be neighbors: any word, or only the same word or other words."""

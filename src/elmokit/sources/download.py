@@ -40,7 +40,7 @@ _MAX_ATTEMPTS = 5
 # Seconds between the first two attempts. The delay doubles after each failed attempt.
 _RETRY_DELAY = 1.0
 _MAX_RETRY_DELAY = 30.0
-# The largest published model has 0.4 GB, and its options 1 kB.
+# The largest published model is 0.4 GB, and its options file is 1 kB.
 _MAX_BYTES = 16 << 30
 _MAX_JSON_BYTES = 64 << 20
 # Status codes that may be temporary. 416: the file has become shorter than the partial download.

@@ -88,7 +88,7 @@ def load(options: Path, weights: Path, *, vocab: Path | None = None) -> ModelPar
 def save(parts: ModelParts, path: Path, *, overwrite: bool = False) -> None:
     """Write a directory that AllenNLP, bilm-tf and simple_elmo can read.
 
-    The format does not support the head, the warm state, the model card and the metadata.
+    The format does not support the head, the warm state, the model card or the metadata.
 
     Args:
         parts: The model.

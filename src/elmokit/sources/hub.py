@@ -2,7 +2,7 @@
 
 huggingface_hub (extra `hub`) downloads and caches them, and its environment variables apply:
 `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`. If the Hub cannot be reached, a cached copy
-is used, with a warning. Only safetensors and HDF5 models are downloaded, but no pickle files and no
+is used, with a warning. Only safetensors and HDF5 models are downloaded, never pickle files or
 code.
 """
 

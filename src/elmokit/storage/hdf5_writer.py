@@ -1,4 +1,4 @@
-"""Write HDF5 files; many small datasets several times as fast as the HDF5 library.
+"""Write HDF5 files with many small datasets several times as fast as the HDF5 library.
 
 The library needs more than 100 microseconds to write a dataset with an attribute, longer than a GPU
 needs to compute its vectors (`benchmarks/hdf5_writing.py`), and it crashes if the disk is full when

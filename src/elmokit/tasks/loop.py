@@ -205,8 +205,8 @@ def _train_step(run: Run, batch: Batch[E]) -> torch.Tensor:
 def _set_seed(seed: int, device: torch.device) -> None:
     """Seed the random generators for a step.
 
-    `torch.manual_seed` seeds all device types, which takes a millisecond, as long as the kernels
-    of a small model.
+    `torch.manual_seed` seeds all device types, which takes a millisecond, about as long as
+    running the kernels of a small model.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

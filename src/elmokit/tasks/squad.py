@@ -279,7 +279,7 @@ class Squad(Task[Question]):
         return {}
 
     def score(self, examples: Sequence[Question], predictions: Sequence[Any]) -> Scores:
-        """Return F1 and exact match, computed like the official script."""
+        """Return F1 and exact match, computed as in the official script."""
         return squad_scores(
             [question.answers for question in examples], [answer.text for answer in predictions]
         )

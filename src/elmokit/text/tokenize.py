@@ -4,12 +4,12 @@ Characters are not changed, and only whitespace is removed. Each token has its o
 `sentence[token.start : token.end] == token.text`. The rules, in order of priority:
 
 1. The sentence is split at whitespace into chunks. Chunks are tokenized independently, except for
-   the is_final period of a sentence.
+   the final period of a sentence.
 2. Addresses (URLs, e-mail addresses, host and file names, @user, #tag) and emoticons are tokens.
 3. Numbers can contain punctuation: 1,000.50, 7:30, 11/28/2000, 713-853-3989. Ranges and fractions
    are split (5 - 10, 1 / 2), and so are units, currencies and percentages (7:30 PM, $ 5, 100 %).
 4. Abbreviations include their period (Mr., U.S., e.g., J.), except at the end of a sentence. As in
-   EWT, the is_final period is a separate token ("at 5 p.m .").
+   EWT, the final period is a separate token ("at 5 p.m .").
 5. English clitics are split (do n't, it 's, I 'll), and so are contractions (can not, gon na).
    Other apostrophes within a word are kept (O'Neill, l'homme, 60's). At the beginning or end of a
    word, they are treated as quotes.

@@ -1,1 +1,1 @@
-"""Train, finetune and evaluate biLMs."""
+"""Train, fine-tune and evaluate biLMs."""

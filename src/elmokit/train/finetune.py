@@ -1,4 +1,4 @@
-"""Finetuning: continue the training of a biLM on in-domain text.
+"""Fine-tuning: continue the training of a biLM on in-domain text.
 
 If the model has an LM head, the biLM and the head are trained together, on text that was prepared
 with the vocabulary of the model. If it does not have a head, like the weights published by

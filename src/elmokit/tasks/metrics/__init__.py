@@ -1,1 +1,1 @@
-"""Metrics, identical to the official scripts."""
+"""Metrics that match the official scripts."""

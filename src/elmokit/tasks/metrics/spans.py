@@ -1,10 +1,10 @@
 """Labeled spans in sequences of tags, arguments of predicates, and their F1.
 
-Spans are scored like in `conlleval`: a span begins at B-X, or at I-X after O or after a tag of
+Spans are scored as in `conlleval`: a span begins at B-X, or at I-X after O or after a tag of
 another type, and ends before the next tag that does not continue it. Therefore IOB1, IOB2 and
 invalid sequences of either are all accepted. E-X and S-X (also called L-X and U-X) end a span.
 
-Arguments are scored like in `srl-eval.pl` of CoNLL-2005: an argument is correct if its label and
+Arguments are scored as in `srl-eval.pl` of CoNLL-2005: an argument is correct if its label and
 all its pieces are. C-X continues the preceding argument X; if there is none, it is an argument X.
 The predicate itself (V) and its continuations are not scored.
 """
