@@ -160,7 +160,7 @@ def test_run_of_two_killed_ranks_resumes_in_one_process(
         second.wait_for_pause()
         second.kill()
         assert first.wait() == 1
-        assert "error: Rank 0 lost the connection to another rank" in first.stderr
+        assert "Rank 0 lost the connection to another rank" in first.stderr
     newest = checkpoint.newest(out)
     assert newest is not None
     assert int(newest.name[5:]) == 3
