@@ -52,7 +52,6 @@ def write_with_h5py(path: Path, blocks: list[Block], layout: Layout) -> None:
     options = h5p.create(h5p.DATASET_CREATE)
     options.set_obj_track_times(False)
     number_type = h5t.py_create(np.dtype(layout.dtype), logical=True)
-    text_type = h5t.py_create(h5py.string_dtype(), logical=True)
     scalar = h5s.create(h5s.SCALAR)
     number = 0
     with h5py.File(path, "w") as file:
@@ -68,9 +67,9 @@ def write_with_h5py(path: Path, blocks: list[Block], layout: Layout) -> None:
                 space = h5s.create_simple(values.shape)
                 dataset = h5d.create(file.id, str(number).encode(), number_type, space, options)
                 dataset.write(h5s.ALL, h5s.ALL, values)
-                attribute = h5a.create(dataset, b"tokens", text_type, scalar)
-                text = f"[{', '.join(tokens[begin:end])}]"
-                attribute.write(np.array(text.encode(), dtype=object))
+                text = np.array(f"[{', '.join(tokens[begin:end])}]".encode())
+                text_type = h5t.py_create(text.dtype, logical=True)
+                h5a.create(dataset, b"tokens", text_type, scalar).write(text)
                 number += 1
 
 

@@ -237,7 +237,8 @@ def test_files_of_newer_versions_are_rejected(
     path = tmp_path / "vectors.h5"
     write_vectors(path, sentences)
     with h5py.File(path, "r+") as file:
-        file.attrs["elmokit"] = file.attrs["elmokit"].replace('"version": 1', '"version": 2')
+        description = file.attrs["elmokit"].replace(b'"version": 1', b'"version": 2')
+        file.attrs["elmokit"] = np.bytes_(description)
     with pytest.raises(DataError, match="format version 2, but elmokit expects 1"):
         open_vectors(path)
 

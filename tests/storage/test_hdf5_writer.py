@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
+from elmokit.storage.hdf5 import read_attribute
 from elmokit.storage.hdf5_writer import Hdf5Writer
 
 
@@ -16,15 +17,11 @@ def write(path: Path, count: int, *, named: bool = True) -> None:
     """Write datasets whose values and lengths depend on their number."""
     with path.open("wb") as file:
         writer = Hdf5Writer(file)
-        for first in range(0, count, 10):
-            numbers = range(first, min(count, first + 10))
-            references = writer.add_strings([f"käse {number}" for number in numbers])
-            for number, reference in zip(numbers, references, strict=True):
-                writer.add_numbers(values(number), {"tokens": reference})
-        name, index = writer.add_strings(["the file", "ü" * 10_000])
+        for number in range(count):
+            writer.add_numbers(values(number), {"tokens": f"käse {number}".encode()})
         if named:
-            writer.add_string("sentence_to_index", index)
-        writer.finish({"elmokit": name})
+            writer.add_string("sentence_to_index", "ü" * 10_000)
+        writer.finish({"elmokit": b"the file"})
 
 
 def values(number: int) -> np.ndarray:
@@ -34,7 +31,7 @@ def values(number: int) -> np.ndarray:
 def check(file: h5py.File, number: int) -> None:
     dataset = file[str(number)]
     np.testing.assert_array_equal(dataset[...], values(number))
-    assert dict(dataset.attrs) == {"tokens": f"käse {number}"}
+    assert dict(dataset.attrs) == {"tokens": f"käse {number}".encode()}
 
 
 # A leaf of the tree has up to 8 names, and other nodes have up to 32 children.
@@ -47,7 +44,7 @@ def test_library_finds_every_dataset(tmp_path: Path, count: int, named: bool) ->
         expected = {str(number) for number in range(count)}
         assert set(file) == (expected | {"sentence_to_index"} if named else expected)
         assert "x" not in file
-        assert dict(file.attrs) == {"elmokit": "the file"}
+        assert dict(file.attrs) == {"elmokit": b"the file"}
         for number in {*range(min(count, 300)), count - 1}:
             check(file, number)
         if named:
@@ -102,7 +99,8 @@ def test_library_can_extend_a_file(tmp_path: Path) -> None:
     write(path, count)
     with h5py.File(path, "a") as file:
         for number in range(count, 2 * count):
-            file.create_dataset(str(number), data=values(number)).attrs["tokens"] = f"käse {number}"
+            dataset = file.create_dataset(str(number), data=values(number))
+            dataset.attrs["tokens"] = np.bytes_(f"käse {number}".encode())
         for number in range(0, count, 3):
             del file[str(number)]
         file["1"].attrs["more"] = np.arange(1000)
@@ -115,10 +113,25 @@ def test_library_can_extend_a_file(tmp_path: Path) -> None:
         for number in set(kept) - {1, 2}:
             check(file, number)
         assert file["1"].attrs["more"][999] == 999
-        assert file["1"].attrs["tokens"] == "käse 1"
+        assert file["1"].attrs["tokens"] == "käse 1".encode()
         assert not file["2"][...].any()
         assert file.attrs["elmokit"] == "changed"
         assert file["group/dataset"][()] == 5
+
+
+@pytest.mark.parametrize("length", [1, 7, 64_999, 65_000, 65_001, 200_000])
+def test_long_attributes_are_split(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "file.h5"
+    text = ("0123456789ü" * length).encode()[:length]
+    with path.open("wb") as raw:
+        writer = Hdf5Writer(raw)
+        writer.add_numbers(values(1), {"tokens": text, "more": b"x"})
+        writer.finish({"elmokit": text})
+    with h5py.File(path) as file:
+        assert file["0"].attrs["tokens"] == text[:65_000]
+        assert read_attribute(file["0"], "tokens") == read_attribute(file, "elmokit") == text
+        assert read_attribute(file["0"], "more") == b"x"
+        np.testing.assert_array_equal(file["0"][...], values(1))
 
 
 def test_bytes_depend_only_on_the_content(tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ Array = NDArray[Any]
 #: The addresses of the datasets and groups in a group.
 Members: TypeAlias = "dict[str, int | Members]"
 
+#: A longer text is stored in several attributes. The limit of the format is 64 kB with the header.
+MAX_ATTRIBUTE_BYTES = 65_000
+
 _NO_ADDRESS = 2**64 - 1
 _MIN_HEAP_BYTES = 4096
 # The default sizes of B-tree nodes: leaves have up to 2 * _LEAF_K names, and internal nodes up to
@@ -57,19 +60,6 @@ class Hdf5Writer:
         self._numbered = array("Q")  # the addresses of the datasets
         self._named: Members = {}
 
-    def add_strings(self, strings: Sequence[str]) -> list[bytes]:
-        """Write at most 65,535 strings to a global heap and return a reference to each."""
-        texts = [string.encode() for string in strings]
-        objects = [
-            pack("<H6xQ", index, len(text)) + _pad(text)
-            for index, text in enumerate(texts, start=1)
-        ]
-        free = max(16, _MIN_HEAP_BYTES - 16 - sum(map(len, objects)))
-        objects.append(pack("<8xQ", free).ljust(free, b"\0"))
-        heap = b"".join(objects)
-        address = self._write(b"GCOL" + pack("<B3xQ", 1, 16 + len(heap)) + heap)
-        return [pack("<IQI", len(text), address, i) for i, text in enumerate(texts, start=1)]
-
     def add_numbers(
         self, values: Array, attributes: Mapping[str, bytes] = {}, name: str | None = None
     ) -> None:
@@ -77,7 +67,7 @@ class Hdf5Writer:
 
         Args:
             values: The numbers.
-            attributes: References to strings.
+            attributes: Texts, which `read_attribute` reads.
             name: The name, with slashes between groups. Default: the next number.
 
         Raises:
@@ -92,8 +82,14 @@ class Hdf5Writer:
         else:
             self._add_to_group(name, address)
 
-    def add_string(self, name: str, reference: bytes) -> None:
-        """Write a named dataset that contains a single string."""
+    def add_string(self, name: str, text: str) -> None:
+        """Write a named dataset that contains a single string of variable length."""
+        data = text.encode()
+        heap = pack("<H6xQ", 1, len(data)) + _pad(data)
+        free = max(16, _MIN_HEAP_BYTES - 16 - len(heap))
+        heap += pack("<8xQ", free).ljust(free, b"\0")
+        address = self._write(b"GCOL" + pack("<B3xQ", 1, 16 + len(heap)) + heap)
+        reference = pack("<IQI", len(data), address, 1)
         self._named[name] = self._write_dataset(_STRING_TYPE, (1,), reference, {})
 
     def finish(self, attributes: Mapping[str, bytes] = {}) -> None:
@@ -203,10 +199,14 @@ class Hdf5Writer:
 
 
 def _object_header(messages: list[bytes], attributes: Mapping[str, bytes]) -> bytes:
-    for name, reference in attributes.items():
-        sizes = pack("<BxHHH", 1, len(name.encode()) + 1, len(_STRING_TYPE), len(_SCALAR))
-        parts = (name.encode() + b"\0", _STRING_TYPE, _SCALAR, reference)
-        messages.append(_message(_ATTRIBUTE, sizes + b"".join(map(_pad, parts))))
+    for name, text in attributes.items():
+        for number, start in enumerate(range(0, len(text), MAX_ATTRIBUTE_BYTES)):
+            part = text[start : start + MAX_ATTRIBUTE_BYTES]
+            key = f"{name}{number or ''}".encode() + b"\0"
+            text_type = pack("<BB2xI", 0x13, 0x11, len(part))  # UTF-8, padded with zeros
+            sizes = pack("<BxHHH", 1, len(key), len(text_type), len(_SCALAR))
+            fields = (key, text_type, _SCALAR, part)
+            messages.append(_message(_ATTRIBUTE, sizes + b"".join(map(_pad, fields))))
     body = b"".join(messages)
     return pack("<BxHII4x", 1, len(messages), 1, len(body)) + body
 

@@ -5,7 +5,8 @@
                        for identical sentences, to the number of the last one
 
 elmokit adds attributes, which other readers ignore: each dataset has the attribute `tokens` (a JSON
-list), and the file has the attribute `elmokit` (its description).
+list), and the file has the attribute `elmokit` (its description). The rest of a text of more than
+65,000 bytes is in the attributes `tokens1`, `tokens2`, ...
 """
 
 from __future__ import annotations
@@ -36,8 +37,6 @@ TOKENS = "tokens"
 # The index is a single string, which must fit into the memory of writers and readers.
 _MAX_INDEX_SENTENCES = 1_000_000
 _MAX_INDEX_BYTES = 2**28
-# Readers load all strings of a heap at once.
-_STRINGS_PER_HEAP = 32
 _BUFFER_BYTES = 2**20
 
 
@@ -55,10 +54,9 @@ def write(path: Path, blocks: Iterable[Block], layout: Layout, metadata: GetMeta
                 index = None
             if index is not None:
                 index |= {text: str(i) for i, text in enumerate(block.texts(), start=first)}
-        (description,) = writer.add_strings([describe(layout, metadata())])
         if index is not None:
-            writer.add_string(INDEX, *writer.add_strings([json.dumps(index)]))
-        writer.finish({DESCRIPTION: description})
+            writer.add_string(INDEX, json.dumps(index))
+        writer.finish({DESCRIPTION: describe(layout, metadata()).encode()})
     if index is None:
         warn(
             f"The file has no '{INDEX}', because it contains more than {_MAX_INDEX_SENTENCES:,} "
@@ -74,12 +72,9 @@ def _write_block(writer: Hdf5Writer, block: Block, layout: Layout) -> None:
     encoded = [json.dumps(word) for word in block.words()]
     tokens = [encoded[i] for i in block.read("ids").tolist()]
     ends = np.cumsum(block.read("lengths")).tolist()
-    bounds = list(zip([0, *ends], ends, strict=False))
-    for first in range(0, len(bounds), _STRINGS_PER_HEAP):
-        group = bounds[first : first + _STRINGS_PER_HEAP]
-        lists = [f"[{', '.join(tokens[begin:end])}]" for begin, end in group]
-        for (begin, end), reference in zip(group, writer.add_strings(lists), strict=True):
-            writer.add_numbers(vectors[..., begin:end, :], {TOKENS: reference})
+    for begin, end in zip([0, *ends], ends, strict=False):
+        text = f"[{', '.join(tokens[begin:end])}]"
+        writer.add_numbers(vectors[..., begin:end, :], {TOKENS: text.encode()})
 
 
 class Hdf5Vectors(StoredVectors):
@@ -91,7 +86,7 @@ class Hdf5Vectors(StoredVectors):
         with hdf5_errors(path):
             length = len(self._file) - (INDEX in self._file)
             layout, metadata = read_description(
-                read_attribute(self._file, self._file, DESCRIPTION),
+                read_attribute(self._file, DESCRIPTION),
                 lambda: self._guess_layout(length),
             )
         super().__init__(path, layout, metadata, length)
@@ -112,7 +107,7 @@ class Hdf5Vectors(StoredVectors):
         if dataset is None:
             raise DataError(f"{self.path} has no dataset '{index}'.")
         vectors = dataset[...].astype(self.layout.dtype, copy=False)
-        tokens = read_attribute(self._file, dataset, TOKENS)
+        tokens = read_attribute(dataset, TOKENS)
         if tokens is not None:
             return StoredSentence(json.loads(tokens), vectors)
         return StoredSentence(self._tokens_from_index(index, vectors.shape[-2]), vectors)

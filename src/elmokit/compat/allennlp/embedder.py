@@ -154,6 +154,6 @@ class ElmoEmbedder:
             if not (forget_sentences or use_sentence_keys):
                 # Of duplicate lines, the last one is used.
                 index = {line: str(number) for number, line in enumerate(lines)}
-                writer.add_string("sentence_to_index", *writer.add_strings([json.dumps(index)]))
+                writer.add_string("sentence_to_index", json.dumps(index))
             writer.finish()
         input_file.close()
