@@ -27,7 +27,9 @@ Activation = Literal["relu", "tanh"]
 Characters = Annotated[int, Bounds(ge=3, le=1024)]
 Highways = Annotated[int, Bounds(ge=0, le=128)]
 #: Integers are not converted to floats, because that would change the fingerprint of the model.
-Clip = Annotated[int | float | None, Bounds(gt=0, le=10**9)]
+Clip = Annotated[
+    int | float | None, Bounds(gt=0, le=10**9), Expected("a number > 0 and <= 10**9, or null")
+]
 Filters = Annotated[
     tuple[tuple[Size, Size], ...],
     Field(max_length=64),

@@ -4,7 +4,7 @@ A subclass of `Settings` is a dataclass. Its constructor, `dataclasses.replace`,
 `with_settings` validate the values strictly: no coercion ("1" is not a number, true is not 1), no
 unknown names, no infinities and no NaN. A single `ConfigError` reports all problems, one per line:
 
-    Invalid value for optimizer.learning_rate: 'fast'. Expected a number > 0.
+    Invalid value for optimizer.learning_rate: -1. Expected a number greater than 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import (
 )
 
 import pydantic.dataclasses
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from elmokit.errors import ConfigError, suggest
@@ -38,7 +38,6 @@ S = TypeVar("S", bound="Settings")
 Location = tuple[str | int, ...]
 
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-_SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 class Expected:
@@ -50,32 +49,9 @@ class Expected:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: Callable[[Any], CoreSchema]
     ) -> CoreSchema:
-        return _with_message(handler(source), self.text)
-
-
-class Bounds:
-    """Metadata of an `Annotated` type: limits of a number (`gt`, `ge`, `lt`, `le`)."""
-
-    def __init__(self, **limits: float) -> None:
-        self.limits = limits
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: Callable[[Any], CoreSchema]
-    ) -> CoreSchema:
-        schema: Any = handler(source)
-        number = schema["schema"] if schema["type"] == "nullable" else schema
-        for choice in number.get("choices", [number]):  # `int | float` has two
-            choice.update(self.limits)
-        limits = " and ".join(f"{_SIGNS[key]} {limit}" for key, limit in self.limits.items())
-        kind = "an integer" if number["type"] == "int" else "a number"
-        null = " or null" if schema is not number else ""
-        return _with_message(schema, f"{kind} {limits}{null}")
-
-
-def _with_message(schema: CoreSchema, text: str) -> CoreSchema:
-    return core_schema.custom_error_schema(
-        schema, custom_error_type="expected", custom_error_message=text
-    )
+        return core_schema.custom_error_schema(
+            handler(source), custom_error_type="expected", custom_error_message=self.text
+        )
 
 
 _EXPECTED = {
@@ -83,6 +59,9 @@ _EXPECTED = {
     "dataclass_type": "a group of settings",
     "json_invalid": "valid Unicode and no deep nesting",
 }
+
+#: Limits of a number (`gt`, `ge`, `lt`, `le`), the metadata of an `Annotated` type.
+Bounds = Field
 
 #: A number of dimensions or components, bounded because files are untrusted.
 Size = Annotated[int, Bounds(ge=1, le=2**16)]
@@ -288,6 +267,8 @@ def _describe(
         else:
             expected = _EXPECTED.get(problem["type"], problem["msg"])
             expected = expected.removeprefix("Input should be ")
+            if expected.startswith(("greater than", "less than")):
+                expected = f"a number {expected}"
             problems.append(_invalid_value(name, value, expected))
     return problems
 
