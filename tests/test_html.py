@@ -80,11 +80,11 @@ def test_model_shows_a_card(elmo: ElmoModel) -> None:
     assert "53,792" in shown
     assert "perplexity" not in shown
     measured = {"mean": 42.42, "state": "reset"}
-    for told in (
+    for metadata in (
         {"training": {"steps": 1200, "perplexity": measured}},
         {"training": {"steps": 1200, "perplexity": None}, "perplexity": [measured, "odd"]},
     ):
-        shown = ElmoModel(dataclasses.replace(make_parts(), metadata=told))._repr_html_()
+        shown = ElmoModel(dataclasses.replace(make_parts(), metadata=metadata))._repr_html_()
         assert "1,200 steps" in shown
         assert "42.4 (reset)" in shown
 

@@ -29,8 +29,8 @@ def test_index_gives_the_same_results_as_the_text(elmo: Elmo) -> None:
     code, output, errors = elmo("index", "text.txt", "-o", "index", "--json")
     assert code == 0
     assert "index: 3 sentences, 23 tokens, 16 words" in errors
-    told = json.loads(output)
-    assert (told["tokens"], told["sentences"], told["output"]) == (23, 3, "index")
+    summary = json.loads(output)
+    assert (summary["tokens"], summary["sentences"], summary["output"]) == (23, 3, "index")
     options = (*QUERY, "-k", "3", "--json")
     _, from_text, _ = elmo("neighbors", "text.txt", *options)
     code, output, errors = elmo("neighbors", "index", *options)
@@ -68,7 +68,7 @@ def test_words_filters_and_mixes(elmo: Elmo) -> None:
     [
         (["neighbors", ".", *QUERY], 1, "is not an index"),
         (["neighbors", "index", "--query", "The play"], 1, "Expected one bracketed word"),
-        (["neighbors", "index", "--token", "99"], 1, "Invalid token number 99"),
+        (["neighbors", "index", "--token", "99"], 1, "Invalid token ID 99"),
         (["neighbors", "index", *QUERY, "--layer", "0"], 1, "does not contain layer 0"),
         (["neighbors", "index", *QUERY, "--layer", "top", "--ann"], 1, "no approximate index"),
         (["neighbors", "index", *QUERY, "--split"], 2, "cannot be used with an index"),

@@ -55,13 +55,13 @@ def test_tables_of_the_model_card_are_not_shown(tmp_path: Path) -> None:
 
 
 def test_json_output_contains_the_same_information(full: Path) -> None:
-    facts = json.loads(CliRunner().invoke(app, ["info", str(full), "--json"]).stdout)
-    assert facts["source"] == str(full)
-    assert facts["parameters"] == make_parts().n_parameters
-    assert (facts["layers"], facts["vector_dim"], facts["bilm"]["lstm"]["dim"]) == (3, 8, 6)
-    assert (facts["vocabulary"], facts["head"], facts["warm"]) == (5, True, True)
-    assert facts["metadata"] == {"name": "test", "training": {"steps": 3}}
-    assert facts["bytes"] == sum(file.stat().st_size for file in full.iterdir())
+    info = json.loads(CliRunner().invoke(app, ["info", str(full), "--json"]).stdout)
+    assert info["source"] == str(full)
+    assert info["parameters"] == make_parts().n_parameters
+    assert (info["layers"], info["vector_dim"], info["bilm"]["lstm"]["dim"]) == (3, 8, 6)
+    assert (info["vocabulary"], info["head"], info["warm"]) == (5, True, True)
+    assert info["metadata"] == {"name": "test", "training": {"steps": 3}}
+    assert info["bytes"] == sum(file.stat().st_size for file in full.iterdir())
 
 
 def test_training_steps_and_perplexity_are_shown(tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_word_input_models_are_described(tmp_path: Path) -> None:
     modeldir.save(make_parts("words"), tmp_path / "words")
     result = CliRunner().invoke(app, ["info", str(tmp_path / "words")])
     assert "word ids, a closed vocabulary of 5" in result.stdout
-    facts = json.loads(CliRunner().invoke(app, ["info", str(tmp_path / "words"), "--json"]).stdout)
-    assert (facts["bilm"]["n_words"], facts["bilm"]["char_cnn"]) == (5, None)
+    info = json.loads(CliRunner().invoke(app, ["info", str(tmp_path / "words"), "--json"]).stdout)
+    assert (info["bilm"]["n_words"], info["bilm"]["char_cnn"]) == (5, None)
 
 
 def test_missing_model_is_an_error_without_a_traceback() -> None:

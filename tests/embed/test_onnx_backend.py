@@ -134,13 +134,13 @@ def test_truncated_tokens_are_reported(full: Path) -> None:
 
 
 def test_int8_accuracy_loss_is_recorded_in_the_directory(tmp_path: Path) -> None:
-    told = export(load_parts(TINY_MODEL), tmp_path / "onnx", storage="int8")
+    errors = export(load_parts(TINY_MODEL), tmp_path / "onnx", storage="int8")
     model = elmokit.load(tmp_path / "onnx", precision="fast")
     assert model.precision == "fast"
-    assert model.metadata["onnx"] == {"storage": "int8", "error": told}
-    assert len(told["mean_cosine"]) == len(told["worst_cosine"]) == model.config.n_layers
+    assert model.metadata["onnx"] == {"storage": "int8", "error": errors}
+    assert len(errors["mean_cosine"]) == len(errors["worst_cosine"]) == model.config.n_layers
     card = (tmp_path / "onnx" / "README.md").read_text("utf-8")
-    assert f"at most {max(told['largest_difference']):.1e}" in card
+    assert f"at most {max(errors['largest_difference']):.1e}" in card
 
 
 # ------------------------------------------------------------------------------------------ errors
@@ -222,18 +222,18 @@ def test_commands_support_onnx_models(tmp_path: Path) -> None:
     run = CliRunner().invoke
     out = tmp_path / "onnx"
     done = run(app, ["convert", str(tmp_path / "ours"), str(out), "--to", "onnx", "--json"])
-    told = json.loads(done.stdout)
-    assert told["written"] == {file.name: file.stat().st_size for file in out.iterdir()}
-    assert told["lost"] == ["the LM head"]
-    assert max(told["error"]["largest_difference"]) < TOLERANCE
+    summary = json.loads(done.stdout)
+    assert summary["written"] == {file.name: file.stat().st_size for file in out.iterdir()}
+    assert summary["lost"] == ["the LM head"]
+    assert max(summary["error"]["largest_difference"]) < TOLERANCE
     done = run(app, ["convert", str(tmp_path / "ours"), str(tmp_path / "again"), "--to", "onnx"])
     assert done.exit_code == 0, done.output
     assert "layer  largest difference  mean cosine" in done.stdout
     done = run(app, ["info", str(out), "--json"])
-    facts = json.loads(done.stdout)
-    assert (facts["storage"], facts["head"], facts["warm"]) == ("float32", False, True)
-    assert facts["metadata"]["name"] == "test"
-    assert facts["card"].startswith("# A card\r\n\nof two lines")
+    info = json.loads(done.stdout)
+    assert (info["storage"], info["head"], info["warm"]) == ("float32", False, True)
+    assert info["metadata"]["name"] == "test"
+    assert info["card"].startswith("# A card\r\n\nof two lines")
     done = run(app, ["info", str(out)])
     assert "(ONNX, float32)" in done.stdout
     done = run(
@@ -268,11 +268,11 @@ import elmokit
 
 folder, golden = sys.argv[1:]
 elmo = elmokit.load(folder)
-for told in json.load(open(golden)):
-    layers = elmo.embed([told["tokens"]])[0].layers
-    half, n = layers.shape[2] // 2, len(told["first"][0][0]) // 2
+for case in json.load(open(golden)):
+    layers = elmo.embed([case["tokens"]])[0].layers
+    half, n = layers.shape[2] // 2, len(case["first"][0][0]) // 2
     found = np.concatenate([layers[..., :n], layers[..., half : half + n]], -1)
-    np.testing.assert_allclose(found, told["first"], atol=1e-5)
+    np.testing.assert_allclose(found, case["first"], atol=1e-5)
 assert [t.text for t in elmokit.tokenize("Go on!")] == ["Go", "on", "!"]
 assert len(elmokit.split_sentences("Go on. He went.")) == 2
 assert elmokit.batch_ids([["a"]]).shape == (1, 1, 50)

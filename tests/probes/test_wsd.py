@@ -96,7 +96,7 @@ def test_complete_evaluation(
         wordnet,
         layer=["all", "average", "concat"],
         static=table,
-        progress=lambda *told: seen.append(told),
+        progress=lambda *report: seen.append(report),
     )
     assert seen[-1] == ("tokens", 30, 30)
     assert report.instances == {"tiny": 5}

@@ -28,7 +28,7 @@ class Trained(NamedTuple):
     saved: SavedTask[Any]
     examples: list[Any]
     predicted: list[Any]
-    told: list[dict[str, Any]]
+    records: list[dict[str, Any]]
 
 
 def write_examples(
@@ -70,8 +70,8 @@ def learn(
     examples = task.read(files[1])
     predicted = saved.predict(examples)
     assert task.score(examples, predicted) == result.dev
-    told = [json.loads(line) for line in (run / "test.jsonl").read_text().splitlines()]
-    return Trained(result, result.dev, saved, examples, predicted, told)
+    records = [json.loads(line) for line in (run / "test.jsonl").read_text().splitlines()]
+    return Trained(result, result.dev, saved, examples, predicted, records)
 
 
 def with_both(

@@ -74,8 +74,8 @@ def test_ner_from_training_to_prediction(files: tuple[str, str], tmp_path: Path)
     assert "bad.txt, line 2" in error("task", "ner", "evaluate", out, bad)
     bad.write_text("\n")
     assert "contains no examples" in error("task", "ner", "evaluate", out, bad)
-    told = error("task", "ner", "predict", out, "-", "--input", "conl")
-    assert "Did you mean 'conll'?" in told
+    message = error("task", "ner", "predict", out, "-", "--input", "conl")
+    assert "Did you mean 'conll'?" in message
 
 
 def test_impossible_requests_are_rejected_before_layers_are_computed(
@@ -102,8 +102,8 @@ def test_custom_task_is_one_file(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["dev"]["accuracy"] == 100
     assert "`elmo task my_task.py predict" in (tmp_path / "run" / "README.md").read_text()
-    told = error("task", task, *arguments[:3], arguments[2], *arguments[3:], "--resume")
-    assert "elmo task my_task.py evaluate" in told
+    message = error("task", task, *arguments[:3], arguments[2], *arguments[3:], "--resume")
+    assert "elmo task my_task.py evaluate" in message
     assert "completion" not in elmo("task", task, "--help").stdout
     done = elmo(
         "task", task, "predict", tmp_path / "run", "-", "--device", "cpu", given="a 7\nno end\n"

@@ -217,14 +217,14 @@ NAN = float("nan")
 
 
 @pytest.mark.parametrize(
-    ("scores", "best", "told"),
+    ("scores", "best", "expected"),
     [
         ([NAN, 5.0, NAN, 4.0], 2, ""),
         (
             [NAN, NAN, NAN, NAN],
             4,
             "The dev f1 never was finite. The last epoch is used. Try more epochs, more data or "
-            "another learning rate.",
+            "a different learning rate.",
         ),
         ([-2.0, NAN, -1.0, -3.0], 3, ""),
     ],
@@ -235,13 +235,13 @@ def test_nan_score_is_worse_than_any_other(
     monkeypatch: pytest.MonkeyPatch,
     scores: list[float],
     best: int,
-    told: str,
+    expected: str,
 ) -> None:
     lines: list[str] = []
     scored(monkeypatch, scores)
     result = train(TASK, config("train.epochs=4"), data, tmp_path / "run", log=lines.append)
     assert (result.best_epoch, result.epochs) == (best, 4)
-    assert [line for line in lines if "last epoch" in line] == ([told] if told else [])
+    assert [line for line in lines if "last epoch" in line] == ([expected] if expected else [])
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.Adadelta])
@@ -353,16 +353,16 @@ def test_finished_run_is_not_extended_or_evaluated_on_other_data(
 def test_last_epoch_is_the_best_while_the_score_is_0(
     data: Data[Sentence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     scored(monkeypatch, [0.0])
-    result = train(TASK, config("train.epochs=3"), data, tmp_path / "run", log=told.append)
+    result = train(TASK, config("train.epochs=3"), data, tmp_path / "run", log=messages.append)
     assert result.best_epoch == 3
-    assert any("never exceeded 0" in line for line in told)
+    assert any("never exceeded 0" in line for line in messages)
     monkeypatch.undo()
     scored(monkeypatch, [10.0, 20.0, 30.0])
-    train(TASK, config("train.epochs=3"), data, tmp_path / "risen", log=told.append)
+    train(TASK, config("train.epochs=3"), data, tmp_path / "risen", log=messages.append)
     assert weights(tmp_path / "run") == weights(tmp_path / "risen")
-    assert len([line for line in told if "never exceeded" in line]) == 1
+    assert len([line for line in messages if "never exceeded" in line]) == 1
     # The metric of a custom task may be negative.
     monkeypatch.undo()
     scored(monkeypatch, [-5.0, 0.0, -3.0])

@@ -107,10 +107,10 @@ def test_training_data_without_entities_is_rejected() -> None:
 
 
 def test_unknown_types_are_counted() -> None:
-    facts = TASK.collect_labels([Sentence(("a",), ("B-A",))])
+    label_info = TASK.collect_labels([Sentence(("a",), ("B-A",))])
     sentences = [Sentence(("a", "b"), ("B-A", "B-X")), Sentence(("c",), ("I-X",))]
     with pytest.warns(ElmoWarning, match=r"2 gold labels are not in .*: X\."):
-        assert scored_examples(TASK, sentences, settings(), facts) == sentences
+        assert scored_examples(TASK, sentences, settings(), label_info) == sentences
 
 
 # ------------------------------------------------------------------------------------------ model
@@ -192,8 +192,8 @@ def test_layer_and_mix_settings(
     model = model_of(data, f"elmo.{setting}")
     mix: Any = model.elmo.mixes["input"]
     assert {name for name, p in mix.named_parameters() if p.requires_grad} == learned
-    told: Any = model.elmo.learned()["input"]["s"]
-    assert told == pytest.approx(weights, abs=1e-3)
+    learned: Any = model.elmo.learned()["input"]["s"]
+    assert learned == pytest.approx(weights, abs=1e-3)
     assert (
         float(torch.as_tensor(model.elmo.penalty()).detach()) == 0.0
     )  # of weights that are initialized with zero or given
@@ -226,9 +226,9 @@ def test_saved_model_gives_the_same_predictions(trained: Any, files: tuple[str, 
     saved = load_saved(out, TASK, device="cpu")
     examples = TASK.read(files[1])
     assert TASK.score(examples, saved.predict(examples)) == result.dev
-    told = [json.loads(line) for line in (out / "test.jsonl").read_text().splitlines()]
-    assert [line["tags"] for line in told] == saved.predict(examples)
-    assert all(line["gold"] for line in told)
+    records = [json.loads(line) for line in (out / "test.jsonl").read_text().splitlines()]
+    assert [line["tags"] for line in records] == saved.predict(examples)
+    assert all(line["gold"] for line in records)
     card = (out / "README.md").read_text()
     assert "mix at the output" in card
     assert "tiny" in card

@@ -162,11 +162,11 @@ def test_model_learns_and_predicts_after_loading(
 ) -> None:
     config = settings(f"elmo.place={place}", "train.epochs=15", "train.patience=0")
     run = learn(TASK, config, files, elmo, cache, tmp_path / "run")
-    saved, examples, predicted, told = run.saved, run.examples, run.predicted, run.told
+    saved, examples, predicted, records = run.saved, run.examples, run.predicted, run.records
     assert run.dev["accuracy"] > 95
     assert [saved.predict([e])[0].label for e in examples] == [g.label for g in predicted]
-    assert [line["label"] for line in told] == [guess.label for guess in predicted]
-    assert [line["gold_label"] for line in told] == [e.label for e in examples]
+    assert [line["label"] for line in records] == [guess.label for guess in predicted]
+    assert [line["gold_label"] for line in records] == [e.label for e in examples]
     asked = next(TASK.parse([Line("x", 1, "a boy runs here\tthe girl sings")], "text"))
     shown = TASK.format_prediction(asked, saved.predict([asked])[0], as_json=False)
     assert shown == "contradiction\ta boy runs here\tthe girl sings"

@@ -316,14 +316,14 @@ def test_training_data_without_arguments_is_rejected() -> None:
 @pytest.mark.filterwarnings("ignore:.* predicates that are not verbs")
 @pytest.mark.parametrize(("predicates", "n", "roles"), [("all", 2, "A7, A8"), ("verbs", 1, "A7")])
 def test_unknown_roles_are_counted(predicates: str, n: int, roles: str) -> None:
-    facts = TASK.collect_labels(
+    label_info = TASK.collect_labels(
         [Sentence.of(("a", "b"), [Frame.of(0, [Span(1, 2, "A0")], verb=True)])]
     )
     verb = Frame.of(0, [Span(1, 2, "A7")], verb=True)
     noun = Frame.of(1, [Span(0, 1, "A8")], verb=False)
     config = settings(f"model.predicates={predicates}")
     with pytest.warns(ElmoWarning, match=rf"{n} gold labels are not in .*: {roles}\."):
-        scored_examples(TASK, [Sentence.of(("a", "b"), [verb, noun])], config, facts)
+        scored_examples(TASK, [Sentence.of(("a", "b"), [verb, noun])], config, label_info)
 
 
 # ------------------------------------------------------------------------------------------ model
@@ -335,7 +335,7 @@ def test_tagger_learns_and_predicts_after_loading(
 ) -> None:
     config = settings(f"elmo.place={place}", "train.epochs=8", "train.patience=0")
     run = learn(TASK, config, files, elmo, cache, tmp_path / "run")
-    saved, examples, predicted, told = run.saved, run.examples, run.predicted, run.told
+    saved, examples, predicted, records = run.saved, run.examples, run.predicted, run.records
     assert run.dev["f1"] > 98
     assert [saved.predict([e])[0] for e in examples] == predicted
     # Its output can be read again, both as gold data and as input for prediction.
@@ -351,8 +351,8 @@ def test_tagger_learns_and_predicts_after_loading(
     assert TASK.score(own, saved.predict(own))["f1"] == 100
     asked = list(TASK.parse([Line("x", i, line) for i, line in enumerate(shown, 1)], "jsonl"))
     assert saved.predict(asked) == predicted
-    assert [len(line["frames"]) for line in told] == [len(e.frames or ()) for e in examples]
-    assert told[0]["frames"][0]["gold"][0]["label"] == "ARG0"
+    assert [len(line["frames"]) for line in records] == [len(e.frames or ()) for e in examples]
+    assert records[0]["frames"][0]["gold"][0]["label"] == "ARG0"
     # Without given predicates, it finds them.
     bare = [Sentence(e.tokens) for e in examples]
     assert saved.predict(bare) == predicted

@@ -165,9 +165,9 @@ def test_two_classes_exclude_neutral_examples(files: tuple[str, str]) -> None:
 
 
 def test_unknown_labels_are_counted() -> None:
-    facts = TASK.collect_labels([Review(("a",), "1"), Review(("b",), "3")])
+    label_info = TASK.collect_labels([Review(("a",), "1"), Review(("b",), "3")])
     with pytest.warns(ElmoWarning, match=r"2 gold labels are not in .*: 0, 4\."):
-        scored_examples(TASK, [Review(("a",), label) for label in "014"], settings(), facts)
+        scored_examples(TASK, [Review(("a",), label) for label in "014"], settings(), label_info)
     with pytest.raises(DataError, match="label '1'"):
         TASK.collect_labels([Review(("a",), "1")])
 
@@ -181,7 +181,7 @@ def test_model_learns_and_predicts_after_loading(
 ) -> None:
     config = settings(f"elmo.place={place}", "train.epochs=8", "train.patience=0")
     run = learn(TASK, config, files, elmo, cache, tmp_path / "run")
-    saved, examples, predicted, messages = run.saved, run.examples, run.predicted, run.told
+    saved, examples, predicted, messages = run.saved, run.examples, run.predicted, run.records
     assert run.dev["accuracy"] > 95
     assert [saved.predict([e])[0].label for e in examples] == [g.label for g in predicted]
     assert [line["label"] for line in messages] == [guess.label for guess in predicted]

@@ -78,7 +78,7 @@ def test_files_of_other_systems_can_be_read(tmp_path: Path, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "expected"),
     [
         (b"a\nb\na\n", "line 3 and line 1 are both 'a'"),
         (b"a\n!!!MAXTERMID\na\n", "line 3 and line 1 are both 'a'"),
@@ -88,14 +88,14 @@ def test_files_of_other_systems_can_be_read(tmp_path: Path, raw: bytes) -> None:
         (b"", "it is empty"),
     ],
 )
-def test_errors_state_file_and_line(tmp_path: Path, raw: bytes, told: str) -> None:
+def test_errors_state_file_and_line(tmp_path: Path, raw: bytes, expected: str) -> None:
     message = error_of(write(tmp_path, raw))
     assert "vocab.txt" in message
-    assert told in message
+    assert expected in message
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["a", "a"], "word 2 and word 1"),
         (["a", ""], "word 2 is empty"),
@@ -103,8 +103,8 @@ def test_errors_state_file_and_line(tmp_path: Path, raw: bytes, told: str) -> No
         (["!!!MAXTERMID"], "MAXTERMID"),
     ],
 )
-def test_invalid_vocabularies_are_rejected(words: list[str], told: str) -> None:
-    with pytest.raises(DataError, match=told):
+def test_invalid_vocabularies_are_rejected(words: list[str], expected: str) -> None:
+    with pytest.raises(DataError, match=expected):
         Vocabulary(words)
 
 

@@ -56,8 +56,8 @@ def test_info_describes_the_lexicon(tmp_path: Path) -> None:
     output = run(app, ["info", str(folder)]).stdout
     assert "a lexicon: 9 words (4 dimensions) and 21 Unicode characters (5 dimensions)" in output
     assert "12 filters of width 1 to 3, relu, highway layers: 2" in output
-    facts = json.loads(run(app, ["info", str(folder), "--json"]).stdout)
-    lexicon = facts["bilm"]["lexicon"]
+    info = json.loads(run(app, ["info", str(folder), "--json"]).stdout)
+    lexicon = info["bilm"]["lexicon"]
     assert (lexicon["n_words"], lexicon["n_characters"]) == (9, 21)
     assert lexicon["max_characters_per_token"] == MAX
 

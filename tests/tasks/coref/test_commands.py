@@ -52,9 +52,9 @@ def test_commands_from_training_to_prediction(files: tuple[str, str], tmp_path: 
     assert result["test"]["conll"] > 80
     found = command("task", "coref", "evaluate", out, files[1], "--json", "--device", "cpu")
     assert json.loads(found.stdout)["conll"] == result["test"]["conll"]
-    told = command("task", "coref", "evaluate", out, Path(files[1]).parent, "--device", "cpu")
-    assert "50 examples: conll" in told.stdout
-    assert "measures ceafe: f1" in told.stdout
+    result = command("task", "coref", "evaluate", out, Path(files[1]).parent, "--device", "cpu")
+    assert "50 examples: conll" in result.stdout
+    assert "measures ceafe: f1" in result.stdout
 
     text = "Ann met Bob. She saw him.\n\nTom left.\n"
     done = command("task", "coref", "predict", out, "-", "--device", "cpu", given=text)
@@ -71,7 +71,7 @@ def test_commands_from_training_to_prediction(files: tuple[str, str], tmp_path: 
     bad = tmp_path / "bad.conll"
     bad.write_text("a\t(1\nb\t-\n")
     assert "bad.conll, line 1" in error("task", "coref", "evaluate", out, bad)
-    told = error("task", "coref", "predict", out, tmp_path, "--input", "conll")
-    assert "is a directory" in told
-    told = error("task", "ner", "train", tmp_path, tmp_path, "-o", "x", "--static", "none")
-    assert "is a directory" in told
+    message = error("task", "coref", "predict", out, tmp_path, "--input", "conll")
+    assert "is a directory" in message
+    message = error("task", "ner", "train", tmp_path, tmp_path, "-o", "x", "--static", "none")
+    assert "is a directory" in message

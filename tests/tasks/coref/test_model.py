@@ -47,7 +47,7 @@ def test_model_learns_and_predicts_after_loading(
     assert dev["conll"] > 97
     assert dev["measures"]["mentions"]["f1"] > 97
     assert [saved.predict([e])[0] for e in examples] == predicted
-    assert [len(line["gold"]) for line in run.told] == [3] * len(examples)
+    assert [len(line["gold"]) for line in run.records] == [3] * len(examples)
     asked = [*TASK.parse([Line("x", 1, "Ann met Tom. He saw her old dog.")], "text")]
     shown = json.loads(TASK.format_prediction(asked[0], saved.predict(asked)[0], as_json=True))
     named = {m["text"]: m for cluster in shown["clusters"] for m in cluster}

@@ -183,7 +183,7 @@ function chains({ sentences, clusters }) {
           start,
           end,
           label: String(c + 1),
-          title: `chain ${c + 1}`,
+          title: `cluster ${c + 1}`,
           color: c,
           chain: c,
         })),
@@ -203,7 +203,7 @@ function chains({ sentences, clusters }) {
           type: "button",
           "aria-pressed": "false",
           disabled: !several,
-          title: several ? "Highlight this chain" : null,
+          title: several ? "Highlight this cluster" : null,
           on: { click: (event) => highlight(text, event.currentTarget, c) },
         },
         el("b", {}, String(c + 1)),
@@ -212,7 +212,7 @@ function chains({ sentences, clusters }) {
     ),
   );
   const lead = quiet(
-    `${clusters.length} ${several ? "chains" : "chain"} of mentions that refer to the same entity` +
+    `${clusters.length} ${several ? "clusters" : "cluster"} of mentions that refer to the same entity` +
       `${several ? "; click one to highlight it" : ""}.`,
   );
   return [text, lead, el("ol", { class: "chains" }, ...list)];
