@@ -9,7 +9,7 @@ read --max-tokens, both at the throughput of `elmo bench embed`.
 
 Run as:
     python recipes/analysis-figures.py --model MODEL --text TEXT.txt --wic training.en-en.data
-Writes results/analysis/{neighbors,wic,morphology}.json and docs/analysis.md. The same with
+Writes results/analysis/{neighbors,wic,morphology}.json and docs/analysis.md. Equivalent
 commands, each with --json: elmo neighbors TEXT.txt --split --query ..., elmo probe wic DATA, elmo
 probe morphology.
 """
@@ -108,14 +108,14 @@ def main() -> None:
 
 
 def path(args: argparse.Namespace, part: str) -> Path:
-    """Return where the figures of a part go."""
+    """Return the results file of a part."""
     return Path(args.out) / f"{part}.json"
 
 
 def write(
     args: argparse.Namespace, elmo: elmokit.ElmoModel, part: str, figures: dict[str, Any]
 ) -> None:
-    """Write the figures of a part with all that made them."""
+    """Write the results of a part with the command, settings, machine and date."""
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
     gpu = f"one {torch.cuda.get_device_name()}, " if elmo.device.type == "cuda" else ""
     values = {
@@ -233,7 +233,7 @@ def shared(found: list[Neighbors]) -> dict[str, float]:
     """Return the fraction of neighbors that the two queries of a word share, by layer.
 
     1 means that the sentence has no influence, as for static vectors. Lower values show that it
-    has, through the sense of the word or otherwise; the lists themselves show which.
+    does, because of the sense of the word or for other reasons, which the lists show.
     """
     by_space: dict[str, list[float]] = {}
     for one, two in zip(found[::2], found[1::2], strict=True):

@@ -1,6 +1,6 @@
 """Write golden vectors: tests/embed/english_golden.json, tests/embed/english-original_golden.json.
 
-They are made once, when a model is; whoever has to make them again has changed what users get.
+Create them only once per model. If they no longer match, the vectors that users get have changed.
 
 Run as: python recipes/english_golden.py MODEL OUT.json
 """
@@ -31,7 +31,7 @@ DIMENSIONS = 6
 
 
 def main(name: str, out: Path) -> None:
-    """Keep the first numbers of each half and the length of every vector."""
+    """Write the first dimensions of each half, and the length, of every vector."""
     elmo = elmokit.load(name, device="cpu")
     golden = []
     for sentence in SENTENCES:

@@ -1,4 +1,4 @@
-"""Make `examples/corpus.txt` from the King James Bible that Debian packages.
+"""Create `examples/corpus.txt` from Debian's package of the King James Bible.
 
 The text (1611, public domain) comes from Debian's `bible-kjv-text`, read with the program of
 `bible-kjv`: apt-get install bible-kjv bible-kjv-text. A chapter is a document and one paragraph.
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Books that tell stories, for sentences in the plain order of words.
+# Narrative books, whose sentences have ordinary word order.
 BOOKS = ("Genesis", "Ruth", "1Samuel", "Jonah", "Matthew", "Mark", "Luke", "John", "Acts")
 LAST = ("50:26", "4:22", "31:13", "4:11", "28:20", "16:20", "24:53", "21:25", "28:31")
 _VERSE = re.compile(r"^(\w+?)(\d+):(\d+) (.*)$")

@@ -11,7 +11,7 @@ per probe (30 for concat), 2.7 minutes for SemCor (fast). --cache stores the tre
 Run as:
     python recipes/probes.py --ud ud_ewt/ --precision exact fast --tags xpos upos --runs 3
     python recipes/probes.py --semcor semcor.jsonl --wsd Evaluation_Datasets/ --precision fast
-Writes results/probes/{pos,wsd}.json and docs/probes.md. The same with commands, each with --json:
+Writes results/probes/{pos,wsd}.json and docs/probes.md. Equivalent commands, each with --json:
 elmo probe pos ud_ewt/, elmo probe wsd semcor.jsonl Evaluation_Datasets/.
 """
 

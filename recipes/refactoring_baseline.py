@@ -109,7 +109,7 @@ def corpus_lines(n: int) -> list[str]:
 
 
 def numbers(values: Any) -> list[Any]:
-    """Return an array as lists of floats, with nine digits: all that float32 has."""
+    """Return an array as lists of floats, with nine digits, which determine a float32."""
 
     def rounded(value: Any) -> Any:
         return [rounded(v) for v in value] if isinstance(value, list) else float(f"{value:.9g}")
@@ -248,7 +248,7 @@ def files(folder: Path) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, (out, options) in runs.items():
         path = folder / out
-        with contextlib.chdir(folder):  # files tell the paths they were made with
+        with contextlib.chdir(folder):  # files contain the paths of their inputs
             elmo(
                 "embed", text.name, "-o", out, "--model", "tiny", "--device", "cpu", "-q", *options
             )
@@ -396,7 +396,7 @@ def sections(folder: Path) -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 def differences(name: str, stored: Any, now: Any) -> list[tuple[str, str, str, str]]:
-    """Compare a section: (place, stored, now, difference) for all that is beyond tolerance."""
+    """Compare a section: (place, stored, now, difference) for all values outside the tolerance."""
     return list(_differences(name, stored, now, TOLERANCES[name.split("/")[0]]))
 
 

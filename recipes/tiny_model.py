@@ -21,9 +21,9 @@ CONFIG = BiLMConfig(
 SEED = 1
 CARD = """# tiny
 
-A biLM of the build of ELMo (2 x 64 cells, projected to 16) with **random weights**, made by
-`recipes/tiny_model.py`. It is for tests and for trying the commands: it knows nothing of any
-language, and its vectors mean nothing.
+A tiny biLM with **random weights** (2 layers with 64 cells, projected to 16 dimensions), created by
+`recipes/tiny_model.py`. It is intended only for tests and for trying out commands. Its vectors are
+not meaningful.
 """
 
 

@@ -46,7 +46,7 @@ class Job:
 
 
 class Pool:
-    """Runs jobs in a limited number of processes until all have ended or the time is over.
+    """Runs jobs in a limited number of processes until all have ended or the time is up.
 
     Args:
         out: The directory for the jobs' directories and logs.

@@ -44,7 +44,7 @@ PACKED = (DONE, "metrics.jsonl", "test.jsonl")
 
 
 def main() -> None:
-    """Execute runs until all are finished or the time is over."""
+    """Execute runs until all are finished or the time is up."""
     args = arguments()
     runs = [run for run in all_runs() if chosen(run, args)]
     states = states_of(runs, args)

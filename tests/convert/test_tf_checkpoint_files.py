@@ -263,7 +263,7 @@ def test_accumulators_of_another_model_are_rejected(tmp_path: Path) -> None:
 
 
 def test_overlapping_blocks_are_rejected(tmp_path: Path) -> None:
-    """Before, an index of 1 MB could list one block 100,000 times, which took hours to read."""
+    """An index of 1 MB could list one block 100,000 times, which would take hours to read."""
     entries = block([(b"a", b"b")] * 1000)
     index = block([(b"a", varint(0) + varint(len(entries)))] * 1000)
     data = entries + bytes(5)

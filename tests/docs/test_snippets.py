@@ -1,33 +1,33 @@
-"""Every piece of Python in README.md and docs/ runs, page by page, as a reader would run it.
+"""All Python code in README.md and docs/ runs, page by page, as a reader would run it.
 
-The rules for who writes a page:
+Rules for authors of pages:
 
-* All ```python blocks of a page run in their order, in one namespace, in an empty folder that has
-  a copy of `examples/`. What a page uses it imports, so that it can be followed from its top.
-  `elmokit.load()` gives one shared model (do not change its weights).
-* `print(...)  # text` says what is printed: the line has to appear, in that order. Numbers with a
-  decimal point may be off by one in their last place.
-* A comment on the line before a block says something about that block (a blank line between is
-  fine):
+* All ```python blocks of a page run in order, in one namespace, in an empty directory that contains
+  a copy of `examples/`. A page imports everything that it uses, so that readers can follow it from
+  the top. `elmokit.load()` returns a model that all pages share (do not change its weights).
+* `print(...)  # text` announces the output: the lines must be printed in this order. Decimal
+  numbers may differ by one in the last digit.
+* A comment on the line before a block (or separated from it by an empty line) is a marker:
 
-      <!-- file: notes.txt -->             the block is written to notes.txt, for the code below
-      <!-- run -->                         a shell block (```, ```sh, ```console) is run by bash
-      <!-- output -->                      the block is what the last block that ran printed; a
-                                           line `...` stands for any lines; numbers as above
-      <!-- not run: needs a GPU -->        not run, with the reason; Python must still be Python.
-                                           `NOT_RUN` below holds the number of these low
-  Code of other systems, which cannot run here, is ```py, and only in docs/migrating/.
+      <!-- file: notes.txt -->             write the block to notes.txt, for the following code
+      <!-- run -->                         run a shell block (```, ```sh, ```console) with bash
+      <!-- output -->                      the block is the output of the last block that ran; the
+                                           line `...` matches any lines; numbers as above
+      <!-- not run: needs a GPU -->        do not run the block, for the given reason; it must be
+                                           valid Python. `NOT_RUN` below limits the number of these
+  Code that uses other packages and cannot be run is marked ```py, and only in docs/migrating/.
 
-* What a page needs and does not want to show (an index, a trained model, a server) is prepared in
-  `tests/docs/stage.py`, a function per page.
-* Shell blocks without `<!-- run -->` are not run, but every `elmo ...` line in them is given to the
-  parser of the real command (`tests/docs/test_commands.py`): commands, options and values must
-  exist. The same holds for the flags of commands in the text, such as `elmo embed --workers 2`.
-* Links, images and anchors are checked by `tests/docs/test_links.py`. A link may lead to any file
-  of the repository (`../../results/serve.json`, `../../recipes/english.md`): the site shows it.
-* No mermaid and no formulas that need a script: the site loads nothing from anywhere.
+* Things that a page needs but does not show (an index, a trained model, a server) are prepared in
+  `tests/docs/stage.py`, with one function per page.
+* Shell blocks without `<!-- run -->` are not run, but every `elmo ...` line in them is parsed by
+  the real command (`tests/docs/test_commands.py`): commands, options and values must exist. The same
+  applies to options of commands in the text, such as `elmo embed --workers 2`.
+* `tests/docs/test_links.py` checks links, images and anchors. A link may refer to any file of the
+  repository (`../../results/serve.json`, `../../recipes/english.md`). The site displays it.
+* Do not use Mermaid, or formulas that need a script, because the site loads nothing from other
+  hosts.
 
-One page: `pytest tests/docs/test_snippets.py -k first-vectors -m ''`.
+To test one page: `pytest tests/docs/test_snippets.py -k first-vectors -m ''`.
 """
 
 from __future__ import annotations

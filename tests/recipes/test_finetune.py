@@ -1,4 +1,4 @@
-"""The recipe that finetunes a biLM on a task's text keeps the best learning rate on dev."""
+"""The recipe that fine-tunes a biLM on a task's text keeps the best learning rate on dev."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_invalid_body_is_rejected_at_its_first_error(large: httpx.Client, name: 
 
 
 def test_duplicate_layers_are_rejected(large: httpx.Client) -> None:
-    """Once, [0] * 400 with 4,096 tokens gave a response of ten gigabytes."""
+    """In earlier versions, [0] * 400 with 4,096 tokens gave a response of ten gigabytes."""
     for path in ("/v1/embed", "/v1/similarity", "/v1/project"):
         body = {"sentences": ["[a]"], "layer": [0] * 400}
         assert error(large.post(path, json=body), 422)["param"].startswith("layer")

@@ -95,7 +95,7 @@ def test_api_requires_the_bearer_token() -> None:
         found = embed(http)
         assert error(found, 401)
         assert found.headers["www-authenticate"] == "Bearer"
-        # Before, the last two were answered without a token.
+        # In earlier versions, the last two were answered without a token.
         paths = ("/v1/models", "/metrics", "/openapi.json", "/metrics%0A", "/openapi.json%0A")
         for path in paths:
             assert http.get(path).status_code == 401

@@ -214,7 +214,7 @@ def test_archive_with_several_models_lists_their_directories(
 
 
 def test_deeply_nested_directories_are_not_extracted(tmp_path: Path) -> None:
-    """Before, a zip file of 1 MB could create a million directories."""
+    """In earlier versions, a zip file of 1 MB could create a million directories."""
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("a/" * 300 + "options.json", "{}")
     with pytest.raises(WeightsError, match="nested more than 20 levels deep"):

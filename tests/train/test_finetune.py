@@ -1,4 +1,4 @@
-"""Finetuning in complete runs, of a model with its head and of bare weights."""
+"""Fine-tuning in complete runs, of a model with its head and of bare weights."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_command_prints_the_improvement(bare: Path, text: Path, tmp_path: Path) 
     assert (values["steps"], values["head_steps"], values["new_head"]) == (30, 20, True)
     assert values["perplexity"]["after"]["mean"] < values["perplexity"]["before"]["mean"]
     assert "Held-out perplexity: " in result.stderr
-    # A finetuned model can be finetuned again.
+    # A fine-tuned model can be fine-tuned again.
     again = ["finetune", values["model"], str(tmp_path / "data"), "-o", str(tmp_path / "again")]
     result = run(app, [*again, "--max-steps", "2", "--device", "cpu", "--json", "--quiet"])
     assert result.exit_code == 0, result.output
