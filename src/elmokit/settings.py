@@ -177,7 +177,7 @@ def validate(name: str, value: T, kind: Any) -> T:
     try:
         checked: T = TypeAdapter(kind, config=_STRICT).validate_python(value)
     except ValidationError as error:
-        raise ConfigError("\n".join(_describe(error, [], {(): (name, value)}))) from None
+        raise ConfigError("\n".join(_describe(error, [], prefix=name))) from None
     return checked
 
 
@@ -246,6 +246,7 @@ def _describe(
     error: ValidationError,
     known: Iterable[str],
     user_input: Mapping[Location, tuple[str, Any]] = {},
+    prefix: str = "",
 ) -> list[str]:
     """Return a message for each problem.
 
@@ -253,13 +254,15 @@ def _describe(
         error: The error.
         known: The names of all settings.
         user_input: The name and value as the user wrote them, by the location of the setting.
+        prefix: The name of the value that was validated, if it is not a group of settings.
     """
     problems = []
     for problem in error.errors(include_url=False):
         context = problem.get("ctx", {})
         path = (*problem["loc"], *([context["name"]] if "name" in context else []))
         value = context.get("value", problem["input"])
-        name, value = user_input.get(path, (".".join(map(str, path)) or error.title, value))
+        dotted = ".".join(filter(None, [prefix, *map(str, path)])) or error.title
+        name, value = user_input.get(path, (dotted, value))
         if problem["type"] == "unexpected_keyword_argument":
             problems.append(_unknown_setting(name, known))
         elif problem["type"] == "missing":

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from elmokit.errors import OutputError
-from elmokit.storage.lock import RUN_LOCK, check_not_in_use, file_lock, run_lock
+from elmokit.storage.lock import RUN_LOCK, file_lock, run_lock
 from tests.process_utils import HANG_SECONDS
 
 HOLD = """
@@ -81,7 +81,6 @@ def test_exactly_one_of_several_concurrent_runs_proceeds(tmp_path: Path) -> None
 
 def test_run_lock_is_held_until_the_process_exits_or_is_killed(tmp_path: Path) -> None:
     directory = tmp_path / "new" / "run"
-    check_not_in_use(directory)
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(directory)],
         stdin=subprocess.PIPE,
@@ -90,22 +89,21 @@ def test_run_lock_is_held_until_the_process_exits_or_is_killed(tmp_path: Path) -
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
-    for refused in (lambda: check_not_in_use(directory), lambda: run_lock(directory).__enter__()):
-        with pytest.raises(OutputError, match="in use by another process"):
-            refused()
+    with pytest.raises(OutputError, match="in use by another process"):
+        run_lock(directory).__enter__()
     process.kill()
     assert process.wait() == -signal.SIGKILL
     assert (directory / RUN_LOCK).exists()  # which does not lock out anyone
-    check_not_in_use(directory)
     with run_lock(directory), pytest.raises(OutputError, match="in use by another process"):
-        check_not_in_use(directory)
+        run_lock(directory).__enter__()
     assert not list(directory.iterdir())
 
 
 def test_error_inside_the_lock_is_not_reported_as_a_lock_error(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError), run_lock(tmp_path):
         raise TimeoutError
-    check_not_in_use(tmp_path)
+    with run_lock(tmp_path):
+        pass
 
 
 @pytest.mark.parametrize("error", [errno.ENOSYS, errno.ENOLCK])
@@ -117,7 +115,6 @@ def test_file_systems_without_locks_are_supported(
 
     monkeypatch.setattr(fcntl, "flock", flock)
     (tmp_path / RUN_LOCK).touch()  # left by a killed process
-    check_not_in_use(tmp_path)
     for _ in range(2):  # no soft lock is left
         with run_lock(tmp_path), file_lock(tmp_path / "a.lock") as held:
             assert not held

@@ -28,7 +28,6 @@ from elmokit.bulk.store import MANIFEST, ChunkStore, Manifest, OnFinished, Recor
 from elmokit.embed.blocks import StateArrays
 from elmokit.errors import ElmoError, OutputError, output_error
 from elmokit.storage.atomic import replace_file, sync_directory
-from elmokit.storage.lock import check_not_in_use
 
 
 def make_output(
@@ -70,10 +69,9 @@ class FileOutput(ChunkStore):
         if self.path.exists() and not (self.resume or self.overwrite):
             raise self._already_exists()
         if MANIFEST in self.names() and not (self.resume or self.overwrite):
-            check_not_in_use(Path(self.url))
             raise OutputError(
-                f"{self.url} contains the finished chunks of an interrupted run. Continue it "
-                "with --resume, or discard it with --overwrite."
+                f"{self.url} contains the finished chunks of an unfinished run. If it was "
+                "interrupted, continue it with --resume, or discard it with --overwrite."
             )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

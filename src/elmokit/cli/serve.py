@@ -41,7 +41,6 @@ def serve(
     queue: Annotated[int, typer.Option(min=1)] = 256,
     max_connections: Annotated[int, typer.Option(min=1)] = 1024,
     timeout: Annotated[float, typer.Option(min=0.001)] = 60.0,
-    open_page: Annotated[bool, typer.Option("--open")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Serve models over HTTP, with an interactive web page.
@@ -73,7 +72,6 @@ def serve(
         queue: Maximum pending requests; more are rejected.
         max_connections: Maximum open connections; idle ones are closed first.
         timeout: Time limit in seconds for receiving a request, and for responding to it.
-        open_page: Open the web page in a browser.
         as_json: Print JSON instead of text when the service is ready.
     """
     if token is None and "ELMO_SERVE_TOKEN" in os.environ:
@@ -118,8 +116,6 @@ def serve(
         else:
             typer.echo(server.url)
             log(f"Ready after {seconds:.1f} s; press Ctrl-C to stop.")
-        if open_page:
-            typer.launch(server.url)
 
     begin = time.perf_counter()
     server = Server(settings, on_ready)

@@ -13,16 +13,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from elmokit.embed.model import ElmoModel
-from elmokit.errors import ConfigError
+from elmokit.settings import Expected, validate
 from elmokit.sources import modeldir
 from elmokit.sources.card import generate_card
 from elmokit.sources.resolve import load_parts
 from elmokit.sources.tensors import Storage
+
+_Text = Annotated[str, Field(pattern=r"\S"), Expected("a non-empty string")]
+_Codes = Annotated[Sequence[_Text], Expected("a code such as 'de', or a list of codes")]
 
 _HEADER = "---"
 _TAGS = ("elmo", "elmokit", "word-embeddings", "bilm")
@@ -39,7 +44,7 @@ def save_pretrained(
     folder: str | Path,
     *,
     license: str | None = None,
-    language: str | Iterable[str] | None = None,
+    language: str | Sequence[str] | None = None,
     tags: Iterable[str] = (),
     storage: Storage = "float32",
     overwrite: bool = False,
@@ -83,24 +88,18 @@ def save_pretrained(
     return folder
 
 
-def _license(license: object) -> dict[str, str]:
+def _license(license: Any) -> dict[str, str]:
     if license is None:
         return {}
-    if not isinstance(license, str) or not license.strip():
-        raise ConfigError(f"Invalid license {license!r}: expected the name of a license.")
-    name = re.sub(r"[\s_]+", "-", license.strip().lower())
+    license = validate("license", license, _Text).strip()
+    name = re.sub(r"[\s_]+", "-", license.lower())
     if name in _LICENSES:
         return {"license": name}
-    return {"license": "other", "license_name": license.strip()}
+    return {"license": "other", "license_name": license}
 
 
-def _language(language: object) -> dict[str, list[str]]:
+def _language(language: Any) -> dict[str, list[str]]:
     if language is None:
         return {}
-    language = [language] if isinstance(language, str) else language
-    codes = list(language) if isinstance(language, Iterable) else []
-    if not codes or not all(isinstance(code, str) and code for code in codes):
-        raise ConfigError(
-            f"Invalid language {language!r}: expected a code such as 'de', or a list of codes."
-        )
-    return {"language": codes}
+    codes = [language] if isinstance(language, str) else language
+    return {"language": list(validate("language", codes, _Codes))}

@@ -45,7 +45,7 @@ from elmokit.search.files import (
 )
 from elmokit.search.index import folder_bytes, used_layers
 from elmokit.search.neighbors import sentence_hash
-from elmokit.storage.lock import check_not_in_use, run_lock
+from elmokit.storage.lock import run_lock
 
 #: Approximate bytes of text per chunk: about 13,000 tokens. All their layers take 160 MB for the
 #: original model.
@@ -163,10 +163,9 @@ def check_index_output(
     elif (out / MANIFEST).exists() and not (resume or overwrite):
         raise _already_exists(out)
     if (out / UNFINISHED).exists() and not (resume or overwrite):
-        check_not_in_use(out)
         raise OutputError(
-            f"An interrupted run left an unfinished index in {out}. Continue it with --resume, or "
-            "discard it with --overwrite."
+            f"{out} contains an unfinished index. If the run was interrupted, continue it with "
+            "--resume, or discard it with --overwrite."
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from elmokit.config import BiLMConfig
 from elmokit.errors import ConfigError, WeightsError, suggest
 from elmokit.model.lexicon import Lexicon
+from elmokit.settings import validate
 from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.storage.regular import read_bounded
 from elmokit.text.vocab import Vocabulary
@@ -56,16 +57,13 @@ def write_lexicon(lexicon: Lexicon, path: Path) -> None:
 def read_lexicon(path: Path, max_characters: int) -> Lexicon:
     """Read a file written by `write_lexicon`."""
     values = read_json(path)
-    for name in ("words", "characters"):
-        entries = values.get(name)
-        if entries is not None and not (
-            isinstance(entries, list) and all(isinstance(entry, str) for entry in entries)
-        ):
-            raise ConfigError(f"Invalid '{name}' in {path}. Expected a list of strings, or null.")
     try:
-        return Lexicon(values.get("words"), values.get("characters"), max_characters)
-    except WeightsError as error:
-        raise WeightsError(f"{path}: {error}") from None
+        words, characters = (
+            validate(name, values.get(name), list[str] | None) for name in ("words", "characters")
+        )
+        return Lexicon(words, characters, max_characters)
+    except (ConfigError, WeightsError) as error:
+        raise type(error)(f"{path}: {error}") from None
 
 
 def check_vocabulary(vocabulary: Vocabulary | None, config: BiLMConfig, source: str) -> None:

@@ -19,8 +19,6 @@ from elmokit.storage.regular import resolve_output
 RUN_LOCK = ".lock"
 
 _POLL_SECONDS = 0.01
-# A run waits this long, because `check_not_in_use` in another process briefly holds the lock.
-_RUN_TIMEOUT_SECONDS = 0.5
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL}
 
 _logger = logging.getLogger(__name__)
@@ -77,9 +75,12 @@ def run_lock(directory: Path) -> Iterator[None]:
             directory.mkdir(parents=True, exist_ok=True)
             if is_new:
                 stack.callback(remove_if_empty, directory)
-            stack.enter_context(file_lock(directory / RUN_LOCK, timeout=_RUN_TIMEOUT_SECONDS))
+            stack.enter_context(file_lock(directory / RUN_LOCK, timeout=0))
         except TimeoutError:
-            raise _in_use(directory) from None
+            raise OutputError(
+                f"{directory} is in use by another process. Wait until it has finished, or choose "
+                "another directory."
+            ) from None
         except OSError as error:
             raise output_error(directory, error) from error
         yield
@@ -89,22 +90,3 @@ def remove_if_empty(directory: Path) -> None:
     """Remove a directory if it is empty."""
     with suppress(OSError):
         directory.rmdir()
-
-
-def check_not_in_use(directory: Path) -> None:
-    """Raise an `OutputError` if another process holds the run lock of a directory."""
-    if (directory / RUN_LOCK).exists():
-        try:
-            with file_lock(directory / RUN_LOCK, timeout=0):
-                pass
-        except TimeoutError:
-            raise _in_use(directory) from None
-        except OSError:  # not writable, which the run itself reports
-            pass
-
-
-def _in_use(directory: Path) -> OutputError:
-    return OutputError(
-        f"{directory} is in use by another process. Wait until it has finished, or choose another "
-        "directory."
-    )

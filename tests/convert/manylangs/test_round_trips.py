@@ -94,7 +94,7 @@ def test_model_can_be_used_but_not_trained(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"words": None}, "0 words; expected 9"),
-        ({"words": "abc"}, "Invalid 'words' .* Expected a list of strings"),
+        ({"words": "abc"}, "Invalid value for words: 'abc'. Expected a valid list"),
         ({"characters": [*CHARACTERS, "a"]}, "contains 'a' twice"),
         ({"characters": [*CHARACTERS, "ж"]}, "22 characters; expected 21"),
     ],
