@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 _INVALID_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _SHADE = "0,114,178"
-_FIGURES = "font-variant-numeric:tabular-nums"
+_TABULAR_DIGITS = "font-variant-numeric:tabular-nums"
 
 
 def escape(text: str) -> str:
@@ -45,7 +45,7 @@ def card(title: str, rows: Iterable[tuple[str, str]]) -> str:
     """Return a box with a title and a table of labels and values."""
     lines = "".join(
         f'<tr><td style="text-align:left;opacity:.7;padding:1px 14px 1px 0">{escape(label)}</td>'
-        f'<td style="text-align:left;{_FIGURES}">{escape(value)}</td></tr>'
+        f'<td style="text-align:left;{_TABULAR_DIGITS}">{escape(value)}</td></tr>'
         for label, value in rows
     )
     return (
@@ -71,7 +71,7 @@ def marked_table(rows: Iterable[Sequence[str]]) -> str:
     for row in rows:
         *cells, left, word, right = map(escape, row)
         cells.append(f"{left} <b>{word}</b> {right}")
-        style = f"text-align:left;padding:1px 10px 1px 0;{_FIGURES}"
+        style = f"text-align:left;padding:1px 10px 1px 0;{_TABULAR_DIGITS}"
         lines.append("".join(f'<td style="{style}">{cell}</td>' for cell in cells))
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     return f'<table style="border-collapse:collapse">{body}</table>'

@@ -17,7 +17,7 @@ T = TypeVar("T")
 class StopSignal(threading.Event):
     """An event that is set by the first SIGINT or SIGTERM."""
 
-    interrupts = False
+    can_interrupt = False
 
     def run_unless_stopped(self, work: Callable[[], T]) -> T | None:
         """Call `work`, and interrupt it when a signal arrives. It must be safe to repeat.
@@ -26,12 +26,12 @@ class StopSignal(threading.Event):
             The result of `work`, or None if it was interrupted or not started.
         """
         try:
-            self.interrupts = True
+            self.can_interrupt = True
             return None if self.is_set() else work()
         except KeyboardInterrupt:
             return None
         finally:
-            self.interrupts = False
+            self.can_interrupt = False
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def stop_signals(log: LogFn = no_log) -> Iterator[StopSignal]:
             stopped.set()
             with suppress(RuntimeError):  # the signal arrived during a print
                 log("Stopping after this step ...")
-        if stopped.interrupts:
+        if stopped.can_interrupt:
             raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():

@@ -48,7 +48,7 @@ def test_written_files_are_listed(old: Path, tmp_path: Path) -> None:
     result = run(old, out, "--overwrite", "--json")
     written = json.loads(result.stdout)
     assert written["written"] == {file.name: file.stat().st_size for file in out.iterdir()}
-    assert (written["format"], written["folder"], written["lost"]) == ("elmokit", str(out), [])
+    assert (written["format"], written["folder"], written["omitted"]) == ("elmokit", str(out), [])
 
 
 def test_lost_parts_are_reported(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_lost_parts_are_reported(tmp_path: Path) -> None:
         "vocab.txt",
     }
     result = run(tmp_path / "full", tmp_path / "old", "--to", "hdf5", "--overwrite", "--json")
-    assert json.loads(result.stdout)["lost"][:2] == ["the LM head", "the warm state"]
+    assert json.loads(result.stdout)["omitted"][:2] == ["the LM head", "the warm state"]
 
 
 def test_head_can_be_omitted(tmp_path: Path) -> None:

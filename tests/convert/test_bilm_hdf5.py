@@ -192,7 +192,7 @@ def test_error_for_other_hdf5_files_lists_their_contents(tmp_path: Path) -> None
     options, weights = write_tiny(tmp_path)
     with h5py.File(weights, "w") as file:
         file["something/else"] = np.zeros(3)
-    with pytest.raises(WeightsError, match=r"char_embed.*something/else"):
+    with pytest.raises(WeightsError, match=r"char_embed.*something"):
         bilm_hdf5.read(options, weights)
 
 

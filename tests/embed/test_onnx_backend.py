@@ -224,7 +224,7 @@ def test_commands_support_onnx_models(tmp_path: Path) -> None:
     done = run(app, ["convert", str(tmp_path / "ours"), str(out), "--to", "onnx", "--json"])
     summary = json.loads(done.stdout)
     assert summary["written"] == {file.name: file.stat().st_size for file in out.iterdir()}
-    assert summary["lost"] == ["the LM head"]
+    assert summary["omitted"] == ["the LM head"]
     assert max(summary["error"]["largest_difference"]) < TOLERANCE
     done = run(app, ["convert", str(tmp_path / "ours"), str(tmp_path / "again"), "--to", "onnx"])
     assert done.exit_code == 0, done.output

@@ -85,7 +85,7 @@ def convert(
         modeldir.save(parts, out, overwrite=overwrite, storage=storage, part_bytes=part_bytes)
     files = {"elmokit": modeldir.FILES, "hdf5": hdf5dir.FILES, "onnx": onnxdir.FILES}
     written = {name: (out / name).stat().st_size for name in files[to] if (out / name).exists()}
-    result |= {"written": written, "lost": omitted}
+    result |= {"written": written, "omitted": omitted}
     if as_json:
         print_json(result, indent=2)
         return

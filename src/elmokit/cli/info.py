@@ -65,7 +65,7 @@ def _list_installed(as_json: bool) -> None:
     for name, path in named_models().items():
         size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
         is_bundled = name not in packages or packages[name].path != path
-        package = "elmokit" if is_bundled else f"{packages[name].package} {packages[name].version}"
+        package = "elmokit" if is_bundled else packages[name].package
         rows.append({"name": name, "package": package, "bytes": size, "path": str(path)})
     if as_json:
         print_json(rows, indent=2)

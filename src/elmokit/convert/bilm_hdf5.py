@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.config import BiLMConfig, CharCnnConfig
+from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.convert.weights import Entry, build_module, read_parameters, unchanged
 from elmokit.errors import ConfigError, WeightsError, suggest, warn
 from elmokit.model.bilm import BiLM
@@ -28,7 +28,6 @@ _TRAINING_KEYS = (
     "unroll_steps n_negative_samples_batch learning_rate sample_softmax share_embedding_softmax "
     "reverse initial_accumulator_value seed n_gpus".split()
 )
-_LSTM_KEYS = "dim projection_dim n_layers cell_clip proj_clip use_skip_connections".split()
 _CHAR_CNN_KEYS = (
     "activation filters embedding max_characters_per_token n_highway n_characters "
     "projection_after_highway".split()
@@ -47,7 +46,7 @@ def read(options: Path, weights: Path) -> BiLM:
         n_words = int(table.shape[0]) if table is not None and table.shape else None
         config = read_options(options, n_words=n_words)
         find = functools.partial(_find_dataset, file)
-        parameters = read_parameters(entries(config), find, _dataset_names(file), weights)
+        parameters = read_parameters(entries(config), find, file, weights)
     return build_module(lambda: BiLM(config), parameters)
 
 
@@ -82,7 +81,7 @@ def read_options(path: Path, *, n_words: int | None = None) -> BiLMConfig:
 
 def _from_options(options: Mapping[str, Any], n_words: int | None) -> BiLMConfig:
     _check_keys(options, (*_TRAINING_KEYS, "lstm", "char_cnn"), "")
-    lstm = _section(options, "lstm", _LSTM_KEYS, n_layers=1)
+    lstm = _section(options, "lstm", LstmConfig.__dataclass_fields__, n_layers=1)
     lstm["use_skip_connections"] = bool(lstm["use_skip_connections"])
     if "char_cnn" not in options:
         n_words = n_words or options.get("n_tokens_vocab")
@@ -204,9 +203,3 @@ def _find_dataset(file: Any, name: str) -> Any:
         if (dataset := find_dataset(file, candidate, error=WeightsError)) is not None:
             return dataset
     return None
-
-
-def _dataset_names(file: Any) -> Iterator[str]:
-    names: list[str] = []
-    file.visit(names.append)
-    yield from names

@@ -22,7 +22,7 @@ from elmokit.errors import ConfigError, WeightsError, check_choice
 from elmokit.settings import Count, validate
 
 # Models that stay loaded without a reference: a grid search loads the same one repeatedly.
-_CACHED = 2
+_MAX_CACHED_MODELS = 2
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _stamp(name: str | None) -> tuple[int, int] | None:
     return stat.st_mtime_ns, stat.st_size
 
 
-@lru_cache(maxsize=_CACHED)
+@lru_cache(maxsize=_MAX_CACHED_MODELS)
 def _load(
     name: str | None,
     precision: str,

@@ -229,9 +229,9 @@ class _Download:
                 bar.update(len(data))
 
     def _error(self, reason: str) -> DownloadError:
-        kept = f" {self.size:,} bytes were saved; the next download resumes." if self.size else ""
+        saved = f" {self.size:,} bytes were saved; the next download resumes." if self.size else ""
         return DownloadError(
-            f"Cannot download {self.url}: {reason}.{kept} Without a network, download the file "
+            f"Cannot download {self.url}: {reason}.{saved} Without a network, download the file "
             f"elsewhere and copy it to {self.destination}, or load a model from a local path."
         )
 

@@ -128,7 +128,7 @@ def _model_files(model: str, files: list[str]) -> list[str]:
 
 
 def _snapshot(repo: str, revision: str, names: list[str], *, local: bool = False) -> Path:
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import snapshot_download
 
     return Path(
         snapshot_download(
@@ -136,7 +136,6 @@ def _snapshot(repo: str, revision: str, names: list[str], *, local: bool = False
             revision=revision,
             allow_patterns=names,
             endpoint=_endpoint(),
-            cache_dir=constants.HF_HUB_CACHE,
             local_files_only=local,
         )
     )

@@ -100,19 +100,19 @@ class ModelParts:
 
     def check(self) -> None:
         """Raise an error if the parts do not match."""
-        config, where = self.bilm.config, self.source or "The model"
+        config, source = self.bilm.config, self.source or "The model"
         if config.lexicon is not None and isinstance(self.bilm.encoder, LexiconEncoder):
             try:
                 self.bilm.encoder.required_lexicon.check(config.lexicon)
             except WeightsError as error:
-                raise WeightsError(f"{where}: {error}") from None
-        modelfiles.check_vocabulary(self.vocabulary, config, where)
+                raise WeightsError(f"{source}: {error}") from None
+        modelfiles.check_vocabulary(self.vocabulary, config, source)
         if self.head is not None and self.vocabulary is not None:
             words, rows = len(self.vocabulary), len(self.head.bias)
             if words != rows:
                 raise WeightsError(
-                    f"{where}: the vocabulary has {words:,} words, but the head has {rows:,} rows. "
-                    f"{VOCABULARY} is from another model, or lines are missing."
+                    f"{source}: the vocabulary has {words:,} words, but the head has {rows:,} "
+                    f"rows. {VOCABULARY} is from another model, or lines are missing."
                 )
 
 
@@ -162,8 +162,9 @@ def save(
             write_tensors(parts.warm._asdict(), folder / WARM)
         if parts.accumulators is not None:
             write_tensors(parts.accumulators, folder / ADAGRAD)
-        is_new = parts.card is None or card.is_generated(parts.card)
-        text = card.generate_card(parts, path.name) if is_new else str(parts.card)
+        text = parts.card
+        if text is None or card.is_generated(text):
+            text = card.generate_card(parts, path.name)
         (folder / CARD).write_bytes(text.encode("utf-8", "replace"))
 
 

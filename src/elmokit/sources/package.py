@@ -12,8 +12,8 @@ import importlib.metadata
 import re
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.sources import modeldir
@@ -37,20 +37,15 @@ def load(**options):
 '''
 
 
-@dataclass(frozen=True)
-class InstalledModel:
+class InstalledModel(NamedTuple):
     """A model in an installed package.
 
     Attributes:
-        name: The name of the model, for `elmokit.load`.
-        package: The name of the package.
-        version: The version of the package.
+        package: The name and version of the package.
         path: The model directory.
     """
 
-    name: str
     package: str
-    version: str
     path: Path
 
 
@@ -60,8 +55,7 @@ def installed_models() -> dict[str, InstalledModel]:
     for entry in importlib.metadata.entry_points(group=GROUP):
         if entry.dist is not None:
             path = Path(str(entry.dist.locate_file(entry.module))) / "model"
-            name, version = entry.dist.name, entry.dist.version
-            models[entry.name] = InstalledModel(entry.name, name, version, path)
+            models[entry.name] = InstalledModel(f"{entry.dist.name} {entry.dist.version}", path)
     return models
 
 
