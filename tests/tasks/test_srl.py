@@ -147,13 +147,11 @@ def test_json_lines(tmp_path: Path) -> None:
     given = {"words": ["He", "picked", "x", "it", "up"], "frames": [frame, {"pred": 3, "args": []}]}
     [found] = read(tmp_path, json.dumps(given) + "\n\n")
     assert found.predicates == (1, 3)
-    assert found.frames is not None
     assert [f.verb for f in found.frames] == [True, True]  # nothing else is annotated
     assert found.tags == ["B-ARG0", "B-V", "I-V", "B-ARG1", "B-C-V"]
     assert found.frames[1].arguments == (Span(3, 4, "V"),)  # the predicate is always included
     given["pos"] = ["PRP", "VBD", "X", "NN", "RP"]
     [found] = read(tmp_path, json.dumps(given))
-    assert found.frames is not None
     assert [f.verb for f in found.frames] == [True, False]
 
 
@@ -162,7 +160,6 @@ def test_overlapping_arguments_are_counted_and_ignored(tmp_path: Path) -> None:
     line = json.dumps({"words": list("abcdef"), "frames": [{"pred": 2, "args": args}]})
     with pytest.warns(ElmoWarning, match="data.txt: 3 arguments overlap others"):
         [found] = read(tmp_path, line)
-    assert found.frames is not None
     assert len(found.frames[0].arguments) == 5
     assert found.tags == ["O", "O", "B-V", "B-ARG2", "I-ARG2", "I-ARG2"]
     scores = TASK.score([found], [[Frame(2, found.frames[0].non_overlapping)]])
@@ -289,7 +286,7 @@ def test_prediction_reads_text_and_json() -> None:
     lines = [Line("x", i + 1, text) for i, text in enumerate(given)]
     found = list(TASK.parse(lines, "jsonl"))
     assert [s.predicates for s in found] == [(1,), (1,), None, None]
-    assert all(s.tokens == ("Ann", "left") and s.frames is None for s in found)
+    assert all(s.tokens == ("Ann", "left") and not s.frames for s in found)
     for bad in (
         "[]",
         '{"tokens": "Ann"}',
@@ -345,7 +342,7 @@ def test_tagger_learns_and_predicts_after_loading(
     ]
     path.write_text("".join(line + "\n" for line in shown))
     own = TASK.read(str(path))
-    assert [[f.arguments for f in s.frames or ()] for s in own] == [
+    assert [[f.arguments for f in s.frames] for s in own] == [
         [f.arguments for f in frames] for frames in predicted
     ]
     assert TASK.score(own, saved.predict(own))["f1"] == 100
@@ -453,15 +450,15 @@ def test_only_verbs_are_predicates_on_request(files: tuple[str, str]) -> None:
     everything = load_data(TASK, settings("elmo.place=none"), *files)
     with pytest.warns(ElmoWarning, match="predicates that are not verbs are not scored"):
         data = load_data(TASK, config, *files)
-    frames = [frame for s in data.train.examples for frame in s.frames or ()]
+    frames = [frame for s in data.train.examples for frame in s.frames]
     assert len(frames) == len(data.train.examples) < len(everything.train.examples)
     assert all(frame.verb for frame in frames)
     model = TASK.network(config, data.label_info, data.words, None).eval()
     found = model.decode(data.dev.batch(range(len(data.dev))))
     scores = TASK.score(data.dev.examples, found)
-    nouns = sum(not f.verb for s in everything.dev.examples for f in s.frames or ())
+    nouns = sum(not f.verb for s in everything.dev.examples for f in s.frames)
     assert nouns > 0
-    assert scores["predicates"] == sum(len(s.frames or ()) for s in everything.dev.examples) - nouns
+    assert scores["predicates"] == sum(len(s.frames) for s in everything.dev.examples) - nouns
     shown = [
         TASK.format_prediction(s, f, as_json=True)
         for s, f in zip(data.dev.examples, found, strict=True)

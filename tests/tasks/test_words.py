@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from elmokit.embed.static import load_static
 from elmokit.errors import DataError, WeightsError
 from elmokit.tasks.batches import TokenBatch
 from elmokit.tasks.config import StaticConfig
@@ -17,7 +18,6 @@ from elmokit.tasks.words import (
     TokenEncoder,
     WordTable,
     WordVectors,
-    load_table,
 )
 
 CPU = torch.device("cpu")
@@ -30,7 +30,7 @@ def words(tmp_path: Path) -> WordTable:
     path.write_text("".join(f"{word} {value} {value} {-value}\n" for word, value in table.items()))
     config = StaticConfig(str(path), words=6)
     training = [["The", "dog", "Xyz", "xyz", "once"], ["Paris"]]
-    return WordTable.build(config, load_table(config), training, [["rare", "nowhere"]])
+    return WordTable.build(config, load_static(str(path)), training, [["rare", "nowhere"]])
 
 
 def first(words: WordTable, token: str) -> float:
@@ -80,7 +80,7 @@ def test_words_without_a_table(tmp_path: Path) -> None:
     words.save(tmp_path)
     assert len(WordTable.load(tmp_path)) == 2
     with pytest.raises(DataError, match="glove-6b-50d"):
-        load_table(StaticConfig("glove-50d"))
+        load_static("glove-50d")
 
 
 def test_word_dropout_uses_the_unknown_vector_only_in_training(words: WordTable) -> None:

@@ -15,6 +15,7 @@ from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import optional_imports
 
 with optional_imports("plot", "Projecting vectors to two dimensions"):
+    from scipy.linalg import orthogonal_procrustes
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
     from sklearn.metrics import silhouette_score
@@ -52,8 +53,8 @@ def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float
 
 def align(coordinates: FloatArray, reference: FloatArray) -> FloatArray:
     """Rotate and reflect points to match `reference` as closely as possible (Procrustes)."""
-    u, _, vt = np.linalg.svd(coordinates.T @ reference)
-    aligned: FloatArray = (coordinates @ (u @ vt)).astype(np.float32)
+    rotation, _ = orthogonal_procrustes(coordinates, reference)
+    aligned: FloatArray = coordinates @ rotation
     return aligned
 
 

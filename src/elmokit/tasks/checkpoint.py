@@ -7,8 +7,8 @@
       run.json                 the progress and the settings of the run
 
 The random state is not stored, because the random seed of each step is derived from the seed of the
-run and the step number. Checkpoints are
-written atomically, and older ones are removed only afterwards.
+run and the step number. Checkpoints are written atomically, and older ones are removed only
+afterwards.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ class Position:
         loss: Sum of the losses of these batches.
         best: The best dev score so far.
         best_epoch: The epoch of the best score, counted from 1.
-        since_best: Epochs since the best epoch.
-        since_halved: Epochs since the best epoch or since the rate was last halved.
-        seconds: Time spent so far.
+        seconds: Time spent up to the checkpoint.
     """
 
     rate: float
@@ -67,8 +65,6 @@ class Position:
     loss: float = 0.0
     best: float | None = None
     best_epoch: int = 0
-    since_best: int = 0
-    since_halved: int = 0
     seconds: float = 0.0
 
 
@@ -94,7 +90,6 @@ class Run:
     position: Position
     best: Weights | None = None
     _start_time: float = field(default_factory=time.monotonic)
-    _save_time: float = field(default_factory=time.monotonic)
 
     def save(self) -> None:
         """Write a checkpoint, then remove the others."""
@@ -111,7 +106,6 @@ class Run:
         for other in (self.out / FOLDER).glob("step-*"):
             if other.name != name:
                 shutil.rmtree(other, ignore_errors=True)
-        self._save_time = time.monotonic()
 
     def load(self, path: Path) -> None:
         """Load a checkpoint."""
@@ -138,7 +132,7 @@ class Run:
 
     def unsaved_seconds(self) -> float:
         """Return the number of seconds since the last checkpoint."""
-        return time.monotonic() - self._save_time
+        return self.seconds() - self.position.seconds
 
     def seconds(self) -> float:
         """Return the total time spent so far, including earlier processes."""

@@ -84,14 +84,15 @@ class Classification(Task[L]):
         """Collect the labels."""
         labels = sorted(self.count_labels(examples))
         if len(labels) < 2:
-            found = f"only the label '{labels[0]}'" if labels else "no labels"
-            raise DataError(f"The training data has {found}; expected at least two labels.")
+            content = f"only the label '{labels[0]}'" if labels else "no labels"
+            raise DataError(f"The training data has {content}; expected at least two labels.")
         return {"labels": labels}
 
     def score(self, examples: Sequence[L], predictions: Sequence[Any]) -> Scores:
         """Return the accuracy in percent, the counts behind it, and the scores of each label."""
         gold = [{str(example.label)} for example in examples]
-        overall, labels = set_scores(gold, [{guess.label} for guess in predictions], str)
+        predicted = [{prediction.label} for prediction in predictions]
+        overall, labels = set_scores(gold, predicted, str)
         counts = {"correct": overall["correct"], "examples": len(gold)}
         return {"accuracy": overall["recall"], **counts, "labels": labels}
 
@@ -100,14 +101,14 @@ class Classification(Task[L]):
         return Counter(str(example.label) for example in examples)
 
 
-def text_tokens(text: str, line: Line) -> tuple[str, ...]:
+def tokenize_text(text: str, line: Line) -> tuple[str, ...]:
     """Tokenize raw text of one or more sentences."""
     tokens = [word for sentence in split_sentences(text) for word in words(sentence)]
-    return bounded(tokens, line)
+    return check_length(tokens, line)
 
 
-def bounded(tokens: Sequence[str], line: Line) -> tuple[str, ...]:
-    """Raise if a text is empty, and truncate a long text with a warning."""
+def check_length(tokens: Sequence[str], line: Line) -> tuple[str, ...]:
+    """Raise an error if a text is empty, and truncate a long text with a warning."""
     if not tokens:
         raise line.error(
             "the text is empty: expected at least one word. Add a text or remove the line."

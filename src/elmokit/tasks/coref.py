@@ -65,17 +65,17 @@ class Coref(Task[Document]):
     def read(self, path: str) -> list[Document]:
         """Read a file in columns, or all *.conll (otherwise *gold_conll) files of a directory."""
         issues = DataIssues()
-        everything = list(read_columns(read_lines(_files(path)), issues, labeled=True))
-        documents = [d for d in everything if d.tokens and not d.is_redacted]
-        issues["empty documents, skipped"] = sum(not d.tokens for d in everything)
+        documents = list(read_columns(read_lines(_files(path)), issues, labeled=True))
+        usable = [d for d in documents if d.tokens and not d.is_redacted]
+        issues["empty documents, skipped"] = sum(not d.tokens for d in documents)
         issues["documents with redacted text (____), skipped"] = sum(
-            d.is_redacted for d in everything
+            d.is_redacted for d in documents
         )
         crossing = "mentions that cross a sentence boundary, which the model cannot predict"
-        issues[crossing] = sum(d.n_crossing for d in documents)
+        issues[crossing] = sum(d.n_crossing for d in usable)
         if problems := [f"{count:,} {issue}" for issue, count in issues.items() if count]:
             warn(f"{path}: {'; '.join(problems)}.")
-        return documents
+        return usable
 
     def collect_labels(self, examples: Sequence[Document]) -> LabelInfo:
         """Collect the genres."""

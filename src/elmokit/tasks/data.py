@@ -12,6 +12,7 @@ import torch
 
 from elmokit.embed.layer_cache import LayerCache
 from elmokit.embed.model import ElmoModel
+from elmokit.embed.static import load_static
 from elmokit.errors import DataError, warn
 from elmokit.progress import LogFn, no_log, plural
 from elmokit.storage.fingerprint import fingerprint_texts
@@ -19,7 +20,7 @@ from elmokit.tasks.batches import Dataset, E, collect_texts
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
 from elmokit.tasks.task import LabelInfo, Task
-from elmokit.tasks.words import WordTable, load_table
+from elmokit.tasks.words import WordTable
 
 # A longer text usually means that a sentence boundary is missing in the file.
 _LONG_TEXT = 1000
@@ -75,7 +76,8 @@ def load_data(
     """
     device = torch.device(device)
     cache = LayerCache(log=log) if cache is None else cache
-    table = load_table(config.static)  # first, because it fails if an optional package is missing
+    # Loaded first, because this fails if an optional package is missing.
+    table = None if config.static.source == "none" else load_static(config.static.source)
     bilm = None
     if elmo is not None:
         elmo = elmo if isinstance(elmo, ElmoModel) else elmo()

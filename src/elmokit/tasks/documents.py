@@ -21,7 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,13 +147,9 @@ def _document(text: str, name: str = "") -> Document:
 
 def read_text(lines: Iterable[Line]) -> Iterator[Document]:
     """Read raw text with empty lines between documents; offsets are relative to the document."""
-    texts: list[str] = []
-    for line in chain(lines, [Line("", 0, "")]):
-        if line.text.strip():
-            texts.append(line.text)
-        elif texts:
-            yield _document("\n".join(texts))
-            texts = []
+    for is_text, block in groupby(lines, key=lambda line: bool(line.text.strip())):
+        if is_text:
+            yield _document("\n".join(line.text for line in block))
 
 
 class _Item(BaseModel, strict=True):
@@ -238,7 +234,9 @@ class _Builder:
     sentences: list[list[str]] = field(default_factory=lambda: [[]])
     speakers: list[str] = field(default_factory=list)
     clusters: dict[str, list[Mention]] = field(default_factory=lambda: defaultdict(list))
-    opened: dict[str, list[tuple[int, Line]]] = field(default_factory=lambda: defaultdict(list))
+    open_mentions: dict[str, list[tuple[int, Line]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     layout: Layout | None = None
 
     def add(self, line: Line) -> None:
@@ -263,19 +261,19 @@ class _Builder:
             return
         if not _PIECES.fullmatch(cell):
             raise line.error(f"invalid mentions '{cell[:40]}'. {_COLUMNS}")
-        here = len(self.speakers)
+        position = len(self.speakers)
         for single, first, last in _PIECE.findall(cell):
             if opening := single or first:
-                self.opened[opening].append((here, line))
+                self.open_mentions[opening].append((position, line))
             if closing := single or last:
-                if not self.opened[closing]:
+                if not self.open_mentions[closing]:
                     raise line.error(f"'{closing})' closes a mention that was not opened. {_FIX}")
-                start, _ = self.opened[closing].pop()
-                self.clusters[closing].append(Mention(start, here + 1))
+                start, _ = self.open_mentions[closing].pop()
+                self.clusters[closing].append(Mention(start, position + 1))
 
     def document(self, issues: DataIssues) -> Document:
         """Check and return the finished document."""
-        for cluster, mentions in self.opened.items():
+        for cluster, mentions in self.open_mentions.items():
             for _, line in mentions:
                 raise line.error(
                     f"mention '({cluster}' is not closed before the end of its document. {_FIX}"

@@ -135,10 +135,10 @@ def train(
         assert run.best is not None
         model.load_state_dict(run.best)
         if not run.position.best or math.isnan(run.position.best):
-            never = "was finite" if run.position.best else "exceeded 0"
+            problem = "was never finite" if run.position.best else "never exceeded 0"
             log(
-                f"The dev {task.metric} never {never}. The last epoch is used. Try more epochs, "
-                "more data or a different learning rate."
+                f"The dev {task.metric} {problem}. The last epoch is used. Try more epochs, more "
+                "data or a different learning rate."
             )
         dev = evaluate(task, model, data.dev, config)
         test = None
@@ -233,41 +233,36 @@ def _end_epoch(run: Run, scores: Scores, metric: str, metrics: Metrics, log: Log
     position, score = run.position, scores[metric]
     loss = position.loss / position.batch
     position.epoch, position.batch, position.loss = position.epoch + 1, 0, 0.0
-    position.seconds = run.seconds()
-    best = position.best
+    best, seconds = position.best, run.seconds()
     # While all scores are equal to 0, the latest epoch is the best. A score may be NaN, for
     # example a correlation with constant predictions.
     if best is None or math.isnan(best) or score > best or score == best == 0:
         position.best, position.best_epoch = score, position.epoch
-        position.since_best = position.since_halved = 0
         run.best = copy_weights(run.model)
         comparison = "best so far"
     else:
-        position.since_best += 1
-        position.since_halved += 1
-        if 0 < run.settings.halve_after <= position.since_halved:
-            position.since_halved = 0
+        halve_after = run.settings.halve_after
+        if halve_after and (position.epoch - position.best_epoch) % halve_after == 0:
             run.set_rate(position.rate / 2)
         comparison = f"best {best:.2f} in epoch {position.best_epoch}"
     values = {"step": position.step, "epoch": position.epoch, "loss": loss, "rate": position.rate}
-    seconds, mixes = round(position.seconds, 1), run.model.elmo.learned()
-    metrics.write({**values, "seconds": seconds, "dev": scores, "mixes": mixes})
+    mixes = run.model.elmo.learned()
+    metrics.write({**values, "seconds": round(seconds, 1), "dev": scores, "mixes": mixes})
     log(
         f"epoch {position.epoch}: loss {loss:.4f}, dev {metric} {score:.2f} ({comparison}), "
-        f"{position.seconds:.0f} s"
+        f"{seconds:.0f} s"
     )
 
 
 def _is_finished(run: Run) -> bool:
-    epochs, patience = run.settings.epochs, run.settings.patience
-    return run.position.epoch >= epochs or 0 < patience <= run.position.since_best
+    position, settings = run.position, run.settings
+    epochs_since_best = position.epoch - position.best_epoch
+    return position.epoch >= settings.epochs or 0 < settings.patience <= epochs_since_best
 
 
 def _result(
     run: Run, dev: Scores | None, test: Scores | None, *, interrupted: bool = False
 ) -> TaskResult:
-    position = run.position
-    return TaskResult(
-        *(position.epoch, position.step, position.best_epoch, dev, test),
-        *(run.model.elmo.learned(), round(position.seconds, 1), interrupted),
-    )
+    counts = run.position.epoch, run.position.step, run.position.best_epoch
+    mixes, seconds = run.model.elmo.learned(), round(run.seconds(), 1)
+    return TaskResult(*counts, dev, test, mixes, seconds, interrupted)

@@ -98,10 +98,12 @@ def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
             continue
         n_columns = n_columns or len(fields)
         if len(fields) != n_columns or (tagged and n_columns < 2):
-            found = f"{plural(len(fields), 'column')} ('{line.text[:60]}')"
-            too_few = tagged and n_columns < 2
-            expected = "at least 2" if too_few else f"{n_columns}, as in the lines above"
-            raise line.error(f"found {found}, expected {expected}. {_COLUMNS}")
+            has_no_tag = tagged and n_columns < 2
+            expected = "at least 2" if has_no_tag else f"{n_columns}, as in the lines above"
+            raise line.error(
+                f"found {plural(len(fields), 'column')} ('{line.text[:60]}'), expected {expected}. "
+                f"{_COLUMNS}"
+            )
         if tagged and not _TAG.fullmatch(fields[-1]):
             raise line.error(
                 f"invalid tag '{fields[-1][:60]}'. Expected O or a BIO/IOBES tag such as "

@@ -86,13 +86,13 @@ class Sentence:
 
     Attributes:
         tokens: The tokens.
-        frames: The predicates with their arguments. None: to be predicted.
+        frames: The predicates with their arguments, if known.
         predicates: The positions of the predicates. None: to be predicted.
         offsets: The (start, end) of each token in its line; None for tokenized input.
     """
 
     tokens: tuple[str, ...]
-    frames: tuple[Frame, ...] | None = None
+    frames: tuple[Frame, ...] = ()
     predicates: tuple[int, ...] | None = None
     offsets: tuple[tuple[int, int], ...] | None = None
 
@@ -110,7 +110,6 @@ class Sentence:
     @cached_property
     def tags(self) -> list[str]:
         """The tags of the first frame."""
-        assert self.frames
         return spans_to_tags(self.frames[0].non_overlapping, len(self.tokens))
 
 

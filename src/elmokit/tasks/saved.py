@@ -122,13 +122,13 @@ def save(
     with replace_directory(path / WORDS) as folder:
         data.words.save(folder)
     write_json(path / LABELS, data.label_info, ensure_ascii=False, indent=1)
-    elmo = None if data.elmo is None else replace(data.elmo, model=_stored(data.elmo.model, path))
+    elmo = data.elmo and replace(data.elmo, model=_relative_path(data.elmo.model, path))
     values = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "elmokit": __version__,
         **run.identity,
-        "elmo": None if elmo is None else elmo.to_dict(),
+        "elmo": elmo and elmo.to_dict(),
         "results": results,
     }
     write_text(path / CARD, _card(task, config, elmo, results) + "\n")
@@ -148,9 +148,9 @@ def check_folder(
     is_finished = is_task_dir(out)
     # Names that begin with a dot are temporary files of killed runs.
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    if not is_finished and (others := sorted(names - _FILES)):
+    if not is_finished and (foreign := sorted(names - _FILES)):
         raise OutputError(
-            f"{out} contains other files ({', '.join(others[:5])}). Choose a new or empty "
+            f"{out} contains other files ({', '.join(foreign[:5])}). Choose a new or empty "
             "directory."
         )
     path = out if is_finished else checkpoint.newest(out)
@@ -200,8 +200,8 @@ def load_saved(
         config = TaskConfig.from_dict(values["config"], model_config)
         bilm = None if values["elmo"] is None else BilmInfo.from_dict(values["elmo"])
         with skip_init():  # allocates nothing until the sizes in the file match the weights
-            claimed = type(task).network(config, label_info, words, bilm)
-        weights = read_weights(path / WEIGHTS, claimed)
+            declared = type(task).network(config, label_info, words, bilm)
+        weights = read_weights(path / WEIGHTS, declared)
         network = type(task).network(config, label_info, words, bilm)
     except ConfigError as error:
         raise ConfigError(f"{path / CONFIG}: {error}") from None
@@ -238,7 +238,7 @@ def _load_elmo(
     path: Path, bilm: BilmInfo, config: TaskConfig, model: str | None, device: torch.device
 ) -> ElmoModel:
     try:
-        elmo = load(model or _named(bilm.model, path), None, device, bilm.precision, "torch")
+        elmo = load(model or _resolve_bilm(bilm.model, path), None, device, bilm.precision, "torch")
     except WeightsError as error:
         raise WeightsError(
             f"Cannot load the biLM that {path} was trained with ({bilm.model or 'the default'}): "
@@ -247,25 +247,25 @@ def _load_elmo(
         ) from error
     if fingerprint(elmo, config.elmo.state) != bilm.fingerprint:
         raise WeightsError(
-            f"{path} was trained with a different biLM ({_title(bilm)}) than {elmo.source}. "
+            f"{path} was trained with a different biLM ({_bilm_name(bilm)}) than {elmo.source}. "
             "Specify the original biLM with --model."
         )
     return elmo
 
 
-def _title(bilm: BilmInfo) -> str:
+def _bilm_name(bilm: BilmInfo) -> str:
     return bilm.name or bilm.model or "the default model"
 
 
-def _stored(model: str | None, path: Path) -> str | None:
-    """Return the biLM as stored in config.json: its name, or its path relative to `path`."""
+def _relative_path(model: str | None, path: Path) -> str | None:
+    """Return the biLM for config.json: its name, or its path relative to `path`."""
     if model is None or not Path(model).exists():
         return model
     relative = Path(os.path.relpath(model, path.resolve())).as_posix()
     return relative if relative.startswith("..") else f"./{relative}"
 
 
-def _named(model: str | None, path: Path) -> str | Path | None:
+def _resolve_bilm(model: str | None, path: Path) -> str | Path | None:
     """Return the biLM of a config.json: the name of an installed model, or its path.
 
     The file is not trusted: URLs and names of published models are treated as paths, so that
@@ -285,7 +285,7 @@ def _card(
 ) -> str:
     rows: dict[str, Any] = {"task": task.name, "ELMo": "none"}
     if elmo is not None:
-        rows["ELMo"] = f"{_title(elmo)} ({elmo.fingerprint[:12]}), at: {config.elmo.place}"
+        rows["ELMo"] = f"{_bilm_name(elmo)} ({elmo.fingerprint[:12]}), at: {config.elmo.place}"
     rows |= {"static vectors": config.static.source, "seed": config.train.seed}
     for part in ("dev", "test"):
         if scores := results.get(part):

@@ -32,7 +32,7 @@ from elmokit.errors import warn
 from elmokit.progress import plural
 from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
-from elmokit.tasks.classify import Classification, Classifier, text_tokens
+from elmokit.tasks.classify import Classification, Classifier, tokenize_text
 from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
 from elmokit.tasks.inputs import read_object
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
@@ -52,7 +52,7 @@ LABELS = ("entailment", "neutral", "contradiction")
 #: The label of a pair on which the annotators did not agree.
 UNDECIDED = "-"
 
-_KNOWN = {
+_LABEL_NAMES = {
     **{label: label for label in LABELS},
     **{str(number): label for number, label in enumerate(LABELS)},
     UNDECIDED: UNDECIDED,
@@ -109,8 +109,9 @@ def read_pairs(
             continue
         columns = header or _column_names(names)
         if len(fields) != len(columns):
-            found = plural(len(fields), "column")
-            raise line.error(f"found {found}, expected {len(columns)}. {_EXPECTED}")
+            raise line.error(
+                f"found {plural(len(fields), 'column')}, expected {len(columns)}. {_EXPECTED}"
+            )
         yield _pair(line, dict(zip(columns, fields, strict=True)), labeled=labeled)
 
 
@@ -119,7 +120,7 @@ def _column_names(fields: Sequence[str]) -> Sequence[str]:
     sentences, label = ["sentence1", "sentence2"], ["gold_label"]
     if len(fields) != 3:
         return sentences
-    is_first = fields[2] not in _KNOWN and fields[0] in _KNOWN
+    is_first = fields[2] not in _LABEL_NAMES and fields[0] in _LABEL_NAMES
     return label + sentences if is_first else sentences + label
 
 
@@ -127,7 +128,7 @@ def _pair(line: Line, values: Mapping[str, Any], *, labeled: bool) -> Pair:
     label = None
     if labeled:
         text = str(values.get("gold_label", values.get("label", "")))
-        label = _KNOWN.get(text.strip().lower())
+        label = _LABEL_NAMES.get(text.strip().lower())
         if label is None:
             raise line.error(f"invalid label '{text[:40]}'. {_EXPECTED}")
         if label == UNDECIDED:
@@ -136,7 +137,7 @@ def _pair(line: Line, values: Mapping[str, Any], *, labeled: bool) -> Pair:
     hypothesis = values.get("sentence2", values.get("hypothesis"))
     if not isinstance(premise, str) or not isinstance(hypothesis, str):
         raise line.error(f"found '{line.text[:40]}'. {_EXPECTED}")
-    return Pair(text_tokens(premise, line), text_tokens(hypothesis, line), label)
+    return Pair(tokenize_text(premise, line), tokenize_text(hypothesis, line), label)
 
 
 # ------------------------------------------------------------------------------------------ model

@@ -124,8 +124,8 @@ class SelfAttention(nn.Module):
     def forward(self, g: Tensor, mask: Tensor) -> Tensor:
         others = ~torch.eye(g.shape[1], dtype=torch.bool, device=g.device) & mask.unsqueeze(1)
         scores = self.alike(g, g).masked_fill(~others, -torch.inf)  # (B, T, T)
-        nothing = self.nothing.expand(*scores.shape[:2], 1)
-        b = torch.cat([scores, nothing], dim=2).softmax(dim=2)[:, :, :-1] @ g
+        null_scores = self.nothing.expand(*scores.shape[:2], 1)
+        b = torch.cat([scores, null_scores], dim=2).softmax(dim=2)[:, :, :-1] @ g
         merged: Tensor = self.merge(torch.cat([g, b, g * b], dim=2))
         return merged
 

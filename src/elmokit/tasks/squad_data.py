@@ -67,7 +67,7 @@ class Passage:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def between(self, start: int, end: int) -> Passage:
+    def select_tokens(self, start: int, end: int) -> Passage:
         """Return a passage with the same text, but only some of its tokens."""
         part = slice(start, end)
         return Passage(self.text, self.tokens[part], self.starts[part], self.ends[part])
@@ -117,7 +117,7 @@ def truncate_passage(question: Question, max_tokens: int) -> Question:
         start = min(max(0, (first + last + 1 - max_tokens) // 2), length - max_tokens)
     end = start + max_tokens
     spans = tuple((i - start, j - start) for i, j in question.spans if start <= i and j < end)
-    return replace(question, passage=question.passage.between(start, end), spans=spans)
+    return replace(question, passage=question.passage.select_tokens(start, end), spans=spans)
 
 
 # ---------------------------------------------------------------------------------------- formats
@@ -201,7 +201,7 @@ def read_tabbed(lines: Iterable[Line]) -> Iterator[Question]:
                 f"found '{line.text[:60]}', expected a question and a passage separated by a tab."
             )
         text = json.dumps({"question": question, "context": context})
-        yield from _read(f"{line.path}, line {line.number}", text, labeled=False)
+        yield from read_jsonl([line._replace(text=text)])
 
 
 def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
@@ -223,9 +223,9 @@ def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
             passage = Passage.of(paragraph.context)
             for item in paragraph.qas:
                 if labeled and item.answers is None:
-                    raise DataError(f'{path}: missing "answers" of {_name(item)}. {_EXPECTED}')
+                    raise DataError(f'{path}: missing "answers" of {_format_id(item)}. {_EXPECTED}')
                 if labeled and not item.answers:
-                    problems[_UNANSWERED].append(_name(item))
+                    problems[_UNANSWERED].append(_format_id(item))
                 else:
                     answers = item.answers if labeled and item.answers else []
                     yield _question(item, passage, answers, problems)
@@ -240,27 +240,27 @@ def _question(
 ) -> Question:
     tokens = words(item.question)
     if max(len(passage), len(tokens)) > MAX_TOKENS:
-        problems[_TRUNCATED].append(_name(item))
+        problems[_TRUNCATED].append(_format_id(item))
     spans: dict[tuple[int, int], None] = {}  # distinct, in the order of the answers
     for answer in answers:
         start, end = answer.answer_start, answer.answer_start + len(answer.text)
         first, last = passage.cover(start, end)
         is_at_start = start >= 0 and passage.text[start:end] == answer.text
         if not is_at_start or not answer.text.strip() or first > last:
-            problems[_MISPLACED].append(_name(item))
+            problems[_MISPLACED].append(_format_id(item))
         elif last < MAX_TOKENS:
             if passage.text[passage.starts[first] : passage.ends[last]] != answer.text.strip():
-                problems[_PARTIAL].append(_name(item))
+                problems[_PARTIAL].append(_format_id(item))
             spans[first, last] = None
     return Question(
         item.question,
         tuple(tokens[:MAX_TOKENS]),
-        passage if len(passage) <= MAX_TOKENS else passage.between(0, MAX_TOKENS),
+        passage if len(passage) <= MAX_TOKENS else passage.select_tokens(0, MAX_TOKENS),
         None if item.id is None else str(item.id),
         tuple(answer.text for answer in answers),
         tuple(spans),
     )
 
 
-def _name(question: _Question) -> str:
+def _format_id(question: _Question) -> str:
     return "no id" if question.id is None else f"id '{question.id}'"

@@ -97,7 +97,8 @@ class SrlModel(TaskModel[Sentence]):
         nn.init.normal_(self.marks.weight, std=0.01)
         nn.init.orthogonal_(self.emit.weight)
         nn.init.zeros_(self.emit.bias)
-        self._constraints = allowed_transitions(self.labels, "BIO").scores()
+        allowed = allowed_transitions(self.labels, "BIO")
+        self._constraints = [torch.where(mask, 0.0, -torch.inf) for mask in allowed]
         predicate_roles = (PREDICATE, f"C-{PREDICATE}")
         self._is_not_predicate = torch.tensor(
             [label[2:] not in predicate_roles for label in self.labels]
@@ -111,7 +112,7 @@ class SrlModel(TaskModel[Sentence]):
             (B, T), and the tokens.
         """
         tokens, x, layers = self._encode(batch)
-        predicates = torch.tensor([_frames(example)[0].predicate for example in batch.examples])
+        predicates = torch.tensor([example.frames[0].predicate for example in batch.examples])
         emissions = self._tag(x, layers, predicates.to(batch.device), tokens.lengths)
         return emissions, self._score_predicates(x.detach(), tokens.mask), tokens
 
@@ -139,21 +140,21 @@ class SrlModel(TaskModel[Sentence]):
         predicted = [row.nonzero().flatten().tolist() for row in is_predicate.cpu()]
         pairs: list[tuple[int, int]] = []
         for row, sentence in enumerate(batch.examples):
-            known = predicted[row] if sentence.predicates is None else sentence.predicates
-            pairs += [(row, predicate) for predicate in known]
+            predicates = predicted[row] if sentence.predicates is None else sentence.predicates
+            pairs += [(row, predicate) for predicate in predicates]
         frames: list[list[Frame]] = [[] for _ in batch.examples]
         size = max(1, _TOKENS_PER_CHUNK // x.shape[1])
         for start in range(0, len(pairs), size):
             chunk = pairs[start : start + size]
-            rows, predicates = torch.tensor(chunk, device=x.device).unbind(dim=1)
+            rows, positions = torch.tensor(chunk, device=x.device).unbind(dim=1)
             lengths = [tokens.lengths[row] for row, _ in chunk]
             at_output = layers[:, rows] if layers is not None and self.elmo.output_dim else None
-            emissions = self._tag(x[rows], at_output, predicates, lengths)
+            emissions = self._tag(x[rows], at_output, positions, lengths)
             # The predicate itself can only be labeled V or C-V.
             indices = torch.arange(len(chunk), device=x.device)
             is_other = self._is_not_predicate.to(x.device)
-            scores = emissions[indices, predicates].masked_fill(is_other, -torch.inf)
-            emissions[indices, predicates] = scores
+            scores = emissions[indices, positions].masked_fill(is_other, -torch.inf)
+            emissions[indices, positions] = scores
             constraints = (scores.to(x.device) for scores in self._constraints)
             best = viterbi(emissions, tokens.mask[rows], *constraints).tolist()
             for (row, predicate), length, label_ids in zip(chunk, lengths, best, strict=True):
@@ -179,11 +180,6 @@ class SrlModel(TaskModel[Sentence]):
         x = F.pad(x * mask.unsqueeze(2), (0, 0, 1, 1))
         scores: Tensor = self.find(torch.cat([x[:, :-2], x[:, 1:-1], x[:, 2:]], dim=2))
         return scores.squeeze(2)
-
-
-def _frames(sentence: Sentence) -> tuple[Frame, ...]:
-    assert sentence.frames is not None
-    return sentence.frames
 
 
 # ------------------------------------------------------------------------------------------- task
@@ -224,7 +220,7 @@ class Srl(Task[Sentence]):
     def read(self, path: str) -> list[Sentence]:
         """Read a file of sentences with frames; warn about overlapping arguments."""
         sentences = list(read_frames(path, read_lines([path])))
-        frames = [frame for sentence in sentences for frame in _frames(sentence)]
+        frames = [frame for sentence in sentences for frame in sentence.frames]
         if overlapping := sum(
             len(frame.arguments) - len(frame.non_overlapping) for frame in frames
         ):
@@ -239,13 +235,13 @@ class Srl(Task[Sentence]):
         return [
             replace(sentence, frames=(frame,))
             for sentence in self._select(examples, config)
-            for frame in _frames(sentence)
+            for frame in sentence.frames
         ]
 
     def collect_labels(self, examples: Sequence[Sentence]) -> LabelInfo:
         """Collect the roles."""
         roles = {
-            span.type for s in examples for frame in _frames(s) for span in frame.non_overlapping
+            span.type for s in examples for frame in s.frames for span in frame.non_overlapping
         }
         if roles <= {PREDICATE}:
             raise DataError(
@@ -257,25 +253,25 @@ class Srl(Task[Sentence]):
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> Scores:
         """Return F1 over the arguments of the given predicates, as srl-eval.pl does."""
         return srl_scores(
-            [frame.arguments for sentence in examples for frame in _frames(sentence)],
+            [frame.arguments for sentence in examples for frame in sentence.frames],
             [frame.arguments for frames in predictions for frame in frames],
         )
 
     def scored(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
         """Remove the predicates that are ignored, with a warning."""
         selected = self._select(examples, config)
-        n_all, n_selected = (sum(len(_frames(s)) for s in part) for part in (examples, selected))
+        n_all, n_selected = (sum(len(s.frames) for s in part) for part in (examples, selected))
         if n_selected < n_all:
             warn(f"{n_all - n_selected:,} predicates that are not verbs are not scored.")
         return selected
 
     def _select(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
         settings: SrlConfig = config.model
-        return [Sentence.of(s.tokens, filter(settings.selects, _frames(s))) for s in examples]
+        return [Sentence.of(s.tokens, filter(settings.selects, s.frames)) for s in examples]
 
     def count_labels(self, examples: Sequence[Sentence]) -> Counter[str]:
         """Count the arguments with each role."""
-        return Counter(a.type for s in examples for f in _frames(s) for a in f.arguments)
+        return Counter(a.type for s in examples for f in s.frames for a in f.arguments)
 
     def format_prediction(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
         """Return the columns of CoNLL-2005, or an object with tokens and frames."""
@@ -289,7 +285,7 @@ class Srl(Task[Sentence]):
             }
             for frame in prediction
         ]
-        for values, gold in zip(frames, example.frames or (), strict=False):
+        for values, gold in zip(frames, example.frames, strict=False):
             values["gold"] = _roles(example, gold)
         return json.dumps({"tokens": example.tokens, "frames": frames}, ensure_ascii=False)
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from elmokit.errors import warn
 from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch
-from elmokit.tasks.classify import Classification, Classifier, bounded, text_tokens
+from elmokit.tasks.classify import Classification, Classifier, check_length, tokenize_text
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
 from elmokit.tasks.inputs import TextOrTokens, read_objects
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
@@ -79,8 +79,8 @@ def read_tree(line: Line) -> Review:
     for token in _TOKEN.findall(line.text):
         kind = token[0] if token[0] in "()" else "word"
         label = token[1:].strip()
-        is_over = bool(phrases) and not nodes
-        if is_over or previous not in _PREVIOUS[kind] or (kind == "(" and label not in LABELS):
+        is_complete = bool(phrases) and not nodes
+        if is_complete or previous not in _PREVIOUS[kind] or (kind == "(" and label not in LABELS):
             raise line.error(f"unexpected '{token[:40]}'. {_TREE}")
         if kind == "(":
             nodes.append((label, len(leaves)))
@@ -92,7 +92,7 @@ def read_tree(line: Line) -> Review:
         previous = kind
     if nodes or not phrases:
         raise line.error(f"{len(nodes)} unclosed brackets. {_TREE}")
-    tokens = bounded([unescape(leaf) for leaf in leaves], line)
+    tokens = check_length([unescape(leaf) for leaf in leaves], line)
     inner = tuple(phrase for phrase in phrases[:-1] if phrase[1] <= len(tokens))
     return Review(tokens, phrases[-1][2], inner)  # the root closes last
 
@@ -119,16 +119,16 @@ def read_trees(lines: Iterable[Line]) -> Iterator[Review]:
 
 def read_text(lines: Iterable[Line]) -> Iterator[Review]:
     """Read raw text with one example per line."""
-    return (Review(text_tokens(line.text, line)) for line in lines if line.text.strip())
+    return (Review(tokenize_text(line.text, line)) for line in lines if line.text.strip())
 
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Review]:
     """Read JSON lines: {"tokens": [...]} or {"text": "..."}."""
     for line, item in read_objects(TextOrTokens, lines):
         if item.text is not None:
-            yield Review(text_tokens(item.text, line))
+            yield Review(tokenize_text(item.text, line))
         else:
-            yield Review(bounded(item.tokens or (), line))
+            yield Review(check_length(item.tokens or (), line))
 
 
 # ------------------------------------------------------------------------------------------ model

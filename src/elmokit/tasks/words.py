@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.embed.static import StaticVectors, load_static
+from elmokit.embed.static import StaticVectors
 from elmokit.errors import WeightsError
 from elmokit.model.chars import N_CHARACTERS, char_ids_table, unpadded_length
 from elmokit.sources.tensors import read_shapes, read_tensors, write_tensors
@@ -83,7 +83,7 @@ class WordTable:
 
         Args:
             config: Number of words to keep, and the size of vectors without a table.
-            table: Pretrained vectors, see `load_table`.
+            table: Pretrained vectors. None: all vectors are random.
             training: Training texts.
             others: Other texts, such as those of the dev set. Only their words with vectors in
                 the table are added.
@@ -149,11 +149,6 @@ class WordTable:
                 f"{len(vectors) - 1:,} vectors. The files are from different models."
             )
         return cls(words, len(tensors["training"]), vectors)
-
-
-def load_table(config: StaticConfig) -> StaticVectors | None:
-    """Load the static vectors of a task model, if it uses any."""
-    return None if config.source == "none" else load_static(config.source)
 
 
 # ---------------------------------------------------------------------------------------- modules

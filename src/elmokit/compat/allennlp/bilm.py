@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -199,13 +199,6 @@ def _directions(state: Tensor) -> Tensor:
     return torch.stack(state.chunk(2, dim=-1))
 
 
-class BiLmOutput(TypedDict):
-    """The output of the biLM: L + 1 tensors (B, T + 2, 2D), and a mask (B, T + 2)."""
-
-    activations: list[Tensor]
-    mask: Tensor
-
-
 class _ElmoBiLm(nn.Module):
     """Computes all layers of all tokens and of both sentence boundaries.
 
@@ -272,13 +265,16 @@ class _ElmoBiLm(nn.Module):
         )
         self._word_embedding.requires_grad_(self._requires_grad)
 
-    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> BiLmOutput:
+    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
         """Compute the layers of a batch.
 
         Args:
             inputs: Character ids (B, T, C). Ignored if `word_inputs` is used.
             word_inputs: Indices into `vocab_to_cache` (B, T). If any of them is out of range,
                 `inputs` is used instead.
+
+        Returns:
+            `activations`, a list of L + 1 tensors (B, T + 2, 2D), and `mask` (B, T + 2).
         """
         encoded = None if word_inputs is None else self._look_up(word_inputs)
         if encoded is None:

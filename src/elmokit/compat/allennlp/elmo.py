@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -85,13 +85,6 @@ class ScalarMix(mix.ScalarMix):
         return super().forward(layers, mask)
 
 
-class ElmoOutput(TypedDict):
-    """The output of `Elmo`: one tensor (B, T, 2D) per mix, and a mask (B, T)."""
-
-    elmo_representations: list[Tensor]
-    mask: Tensor
-
-
 class Elmo(nn.Module):
     """ELMo for a task model: a biLM and, for each output, a mix of its layers.
 
@@ -165,7 +158,7 @@ class Elmo(nn.Module):
         """Return the dimension of each representation, 2D."""
         return int(self._elmo_lstm.get_output_dim())
 
-    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> ElmoOutput:
+    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:
         """Compute the mixed vectors of a batch.
 
         Args:
@@ -259,8 +252,6 @@ class ElmoTokenEmbedder(nn.Module):
 
     def forward(self, elmo_tokens: Tensor, word_inputs: Tensor | None = None) -> Tensor:
         """Compute the vectors of a batch; see `Elmo.forward`."""
-        output: ElmoOutput = self._elmo(elmo_tokens, word_inputs)
-        mixed = output["elmo_representations"][0]
-        if self._projection is not None:
-            mixed = self._projection(mixed)
-        return mixed
+        [mixed] = self._elmo(elmo_tokens, word_inputs)["elmo_representations"]
+        vectors: Tensor = mixed if self._projection is None else self._projection(mixed)
+        return vectors

@@ -49,16 +49,16 @@ def coref_scores(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dic
         conll, the mean F1 of MUC, B3 and CEAFe, in percent; under "measures" f1, precision and
         recall of each, and of the mentions themselves; the numbers of mentions and clusters.
     """
-    both = list(zip(gold, predicted, strict=True))
-    totals = {name: _total(starmap(measure, both)) for name, measure in MEASURES.items()}
-    figures = {name: counts.to_dict() for name, counts in totals.items()}
+    pairs = list(zip(gold, predicted, strict=True))
+    totals = {name: _total(starmap(measure, pairs)) for name, measure in MEASURES.items()}
+    measures = {name: counts.to_dict() for name, counts in totals.items()}
     return {
-        "conll": sum(figures[name]["f1"] for name in ("muc", "b3", "ceafe")) / 3,
+        "conll": sum(measures[name]["f1"] for name in ("muc", "b3", "ceafe")) / 3,
         "gold_mentions": totals["mentions"].gold,
         "predicted_mentions": totals["mentions"].predicted,
         "gold_clusters": totals["ceafe"].gold,
         "predicted_clusters": totals["ceafe"].predicted,
-        "measures": figures,
+        "measures": measures,
     }
 
 
@@ -109,10 +109,10 @@ def _total(counts: Iterable[Counts]) -> Counts:
 
 def _shared(gold: Clusters, predicted: Clusters) -> Mapping[tuple[int, int], int]:
     """Count the mentions that gold cluster k and predicted cluster r have in common, if any."""
-    of = {mention: k for k, cluster in enumerate(gold) for mention in cluster}
+    cluster_of = {mention: k for k, cluster in enumerate(gold) for mention in cluster}
     return Counter(
-        (of[mention], r)
+        (cluster_of[mention], r)
         for r, cluster in enumerate(predicted)
         for mention in cluster
-        if mention in of
+        if mention in cluster_of
     )

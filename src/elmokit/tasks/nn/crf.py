@@ -33,11 +33,6 @@ class AllowedTransitions(NamedTuple):
     start: Tensor
     end: Tensor
 
-    def scores(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return scores for `viterbi`: 0 if allowed, minus infinity otherwise."""
-        transitions, start, end = (torch.where(part, 0.0, -torch.inf) for part in self)
-        return transitions, start, end
-
 
 class Crf(nn.Module):
     """A conditional random field layer.
@@ -73,13 +68,13 @@ class Crf(nn.Module):
         return self.log_partition(emissions, mask) - self.score(emissions, labels, mask)
 
     def score(self, emissions: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        """Return the score of given labels, shape (B,)."""
+        """Return the score of a label sequence for each sentence, shape (B,)."""
         transitions, start, end = self._scores()
-        on = mask.to(emissions.dtype)
-        emitted = (emissions.gather(2, labels.unsqueeze(2)).squeeze(2) * on).sum(dim=1)
-        moved = (transitions[labels[:, :-1], labels[:, 1:]] * on[:, 1:]).sum(dim=1)
+        is_token = mask.to(emissions.dtype)
+        emission = (emissions.gather(2, labels.unsqueeze(2)).squeeze(2) * is_token).sum(dim=1)
+        transition = (transitions[labels[:, :-1], labels[:, 1:]] * is_token[:, 1:]).sum(dim=1)
         last = labels.gather(1, (mask.sum(dim=1, keepdim=True) - 1).clamp(min=0)).squeeze(1)
-        return start[labels[:, 0]] + emitted + moved + end[last]
+        return start[labels[:, 0]] + emission + transition + end[last]
 
     def log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """Return log Z, computed with the forward algorithm, shape (B,).
@@ -89,24 +84,24 @@ class Crf(nn.Module):
         """
         transitions, start, end = self._scores()
         length = mask.sum(dim=1)
-        right = length // 2
-        left = length - right
+        n_right = length // 2
+        n_left = length - n_right
         k = torch.arange((emissions.shape[1] + 1) // 2, device=emissions.device)
-        mirror = (length.unsqueeze(1) - 1 - k).clamp(min=0)  # (B, T / 2): counted from the end
-        backward = emissions.gather(1, mirror.unsqueeze(2).expand(-1, -1, emissions.shape[2]))
+        from_end = (length.unsqueeze(1) - 1 - k).clamp(min=0)  # (B, T / 2)
+        backward = emissions.gather(1, from_end.unsqueeze(2).expand(-1, -1, emissions.shape[2]))
         both = torch.stack([emissions[:, : len(k)], backward])  # (2, B, T / 2, K)
-        on = k < torch.stack([left, right]).unsqueeze(2)
-        moves = torch.stack([transitions, transitions.T]).unsqueeze(1)
+        is_token = k < torch.stack([n_left, n_right]).unsqueeze(2)
+        both_transitions = torch.stack([transitions, transitions.T]).unsqueeze(1)
         # Log of the sum over all paths from either end to the current token, (2, B, K).
         alpha = torch.stack([start, end]).unsqueeze(1) + both[:, :, 0]
-        emitted, here = both.unbind(dim=2), on.unsqueeze(3).unbind(dim=2)
+        steps, masks = both.unbind(dim=2), is_token.unsqueeze(3).unbind(dim=2)
         for step in range(1, len(k)):
-            paths = torch.logsumexp(alpha.unsqueeze(3) + moves, dim=2) + emitted[step]
-            alpha = torch.where(here[step], paths, alpha)
+            paths = torch.logsumexp(alpha.unsqueeze(3) + both_transitions, dim=2) + steps[step]
+            alpha = torch.where(masks[step], paths, alpha)
         a, b = alpha
-        met = torch.logsumexp((a.unsqueeze(2) + transitions + b.unsqueeze(1)).flatten(1), dim=1)
+        joined = torch.logsumexp((a.unsqueeze(2) + transitions + b.unsqueeze(1)).flatten(1), dim=1)
         # With one token, the right half is empty.
-        return torch.where(right > 0, met, torch.logsumexp(a + end, dim=1))
+        return torch.where(n_right > 0, joined, torch.logsumexp(a + end, dim=1))
 
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """Return the best allowed labels, shape (B, T); 0 in padding.
@@ -134,14 +129,14 @@ def viterbi(
         emissions (B, T, K), mask (B, T), transitions (K, K), start (K,), end (K,) -> (B, T)
     """
     best = start + emissions[:, 0]
-    itself = torch.arange(best.shape[1], device=best.device)
+    identity = torch.arange(best.shape[1], device=best.device)
     pointers = []
     for k in range(1, emissions.shape[1]):
         score, pointer = (best.unsqueeze(2) + transitions).max(dim=1)  # (B, K)
-        here = mask[:, k : k + 1]
-        best = torch.where(here, score + emissions[:, k], best)
+        is_token = mask[:, k : k + 1]
+        best = torch.where(is_token, score + emissions[:, k], best)
         # In the padding, each label points to itself.
-        pointers.append(torch.where(here, pointer, itself))
+        pointers.append(torch.where(is_token, pointer, identity))
     label = (best + end).argmax(dim=1, keepdim=True)  # (B, 1)
     labels = [label]
     for pointer in reversed(pointers):

@@ -75,11 +75,11 @@ class HighwayLstm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         carried = self.carry(x)
-        keep = None
+        mask = None
         if self.training and self.p:
-            keep = carried.new_empty(carried.shape[1:]).bernoulli_(1 - self.p) / (1 - self.p)
+            mask = carried.new_empty(carried.shape[1:]).bernoulli_(1 - self.p) / (1 - self.p)
         h: Tensor = _Recurrence.apply(  # type: ignore[no-untyped-call]
-            self.read(x), carried, self.recur.weight, keep
+            self.read(x), carried, self.recur.weight, mask
         )
         return h
 
@@ -88,41 +88,41 @@ class _Recurrence(torch.autograd.Function):
     """The recurrence.
 
     Shape:
-        gates (T, B, 5H), carried (T, B, H), weight (5H, H), keep (B, H) -> (T, B, H)
+        gates (T, B, 5H), carried (T, B, H), weight (5H, H), mask (B, H) -> (T, B, H)
     """
 
     @staticmethod
     def forward(
-        ctx: Any, gates: Tensor, carried: Tensor, weight: Tensor, keep: Tensor | None
+        ctx: Any, gates: Tensor, carried: Tensor, weight: Tensor, mask: Tensor | None
     ) -> Tensor:
         size = carried.shape[2]
         gates = gates.clone()
         h, tanh_c = torch.empty_like(carried), torch.empty_like(carried)
         c = carried.new_zeros(len(carried) + 1, *carried.shape[1:])  # c[t + 1] belongs to step t
         recurrent, steps = weight.t(), gates.unbind()
-        smooth, flat = gates[..., :-size].unbind(), gates[..., -size:].unbind()
+        sigmoid_gates, tanh_gates = gates[..., :-size].unbind(), gates[..., -size:].unbind()
         o, r, i, f, j = (gate.unbind() for gate in gates.chunk(_GATES, dim=2))
         cs, tanhs, hs, carries = c.unbind(), tanh_c.unbind(), h.unbind(), carried.unbind()
         for t in range(len(hs)):
             if t:
                 steps[t].addmm_(hs[t - 1], recurrent)
-            smooth[t].sigmoid_()
-            flat[t].tanh_()
+            sigmoid_gates[t].sigmoid_()
+            tanh_gates[t].tanh_()
             torch.mul(f[t], cs[t], out=cs[t + 1]).addcmul_(i[t], j[t])
             torch.tanh(cs[t + 1], out=tanhs[t])
             torch.lerp(carries[t], o[t] * tanhs[t], r[t], out=hs[t])
-            if keep is not None:
-                hs[t].mul_(keep)
-        ctx.save_for_backward(gates, carried, weight, keep, c, tanh_c, h)
+            if mask is not None:
+                hs[t].mul_(mask)
+        ctx.save_for_backward(gates, carried, weight, mask, c, tanh_c, h)
         return h
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> Any:
-        gates, carried, weight, keep, c, tanh_c, h = ctx.saved_tensors
+        gates, carried, weight, mask, c, tanh_c, h = ctx.saved_tensors
         o, r, i, f, j = gates.chunk(_GATES, dim=2)
         # First the derivatives of all gates with respect to h_t or c_t, for all steps at once, ...
-        to_c = o * r * (1 - tanh_c.square())
+        dh_dc = o * r * (1 - tanh_c.square())
         d_gates = torch.cat(
             [
                 r * tanh_c * o * (1 - o),
@@ -136,24 +136,24 @@ class _Recurrence(torch.autograd.Function):
         d_h = d_out.clone()
         per_gate = d_gates.view(*carried.shape[:2], _GATES, -1)
         by_h, by_c = per_gate[:, :, :2], per_gate[:, :, 2:]
-        if keep is not None:
-            to_c.mul_(keep)
-            by_h.mul_(keep.unsqueeze(1))
+        if mask is not None:
+            dh_dc.mul_(mask)
+            by_h.mul_(mask.unsqueeze(1))
         # ... then the gradients of h_t and c_t, from the last step to the first.
         d_steps, by_hs, by_cs = d_gates.unbind(), by_h.unbind(), by_c.unbind()
-        d_hs, to_cs, fs = d_h.unbind(), to_c.unbind(), f.unbind()
+        d_hs, dh_dcs, fs = d_h.unbind(), dh_dc.unbind(), f.unbind()
         d_c = torch.zeros_like(d_hs[0])
         for t in reversed(range(len(d_hs))):
             if t + 1 < len(d_hs):
                 d_hs[t].addmm_(d_steps[t + 1], weight)
                 d_c.mul_(fs[t + 1])
-            d_c.addcmul_(d_hs[t], to_cs[t])
+            d_c.addcmul_(d_hs[t], dh_dcs[t])
             by_hs[t].mul_(d_hs[t].unsqueeze(1))
             by_cs[t].mul_(d_c.unsqueeze(1))
         d_weight = d_gates[1:].flatten(0, 1).t() @ h[:-1].flatten(0, 1)
         d_carried = d_h * (1 - r)
-        if keep is not None:
-            d_carried *= keep
+        if mask is not None:
+            d_carried *= mask
         return d_gates, d_carried, d_weight, None
 
 

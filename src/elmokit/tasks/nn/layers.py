@@ -11,18 +11,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 # ------------------------------------------------------------------------------------------- RNNs
 
 
-class VariationalDropout(nn.Module):
+class VariationalDropout(nn.Dropout1d):
     """Dropout with one mask per sentence: a feature is dropped for all tokens or for none."""
 
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0:
-            return x
-        keep = x.new_empty(x.shape[0], 1, x.shape[2]).bernoulli_(1 - self.p) / (1 - self.p)
-        return x * keep
+        return super().forward(x.transpose(1, 2)).transpose(1, 2)
 
 
 class BiLstm(nn.Module):
