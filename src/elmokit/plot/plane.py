@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.vectors import FloatArray, unit
+from elmokit.embed.vectors import FloatArray, similarity, unit
 from elmokit.errors import optional_imports
 
 with optional_imports("plot", "Projecting vectors to two dimensions"):
@@ -88,8 +88,7 @@ def silhouette(vectors: FloatArray, labels: Labels) -> float | None:
         return None
     if n_groups == len(labels):
         return 0.0  # scikit-learn raises an error if every group has one point
-    points = unit(vectors)
-    distances = 1.0 - points @ points.T
+    distances = 1.0 - similarity(vectors, vectors)
     distances[distances < 1e-6] = 0.0  # rounding errors
     np.fill_diagonal(distances, 0.0)
     return float(silhouette_score(distances, labels, metric="precomputed"))

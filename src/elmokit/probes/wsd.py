@@ -258,8 +258,8 @@ def _score_methods(
 
     correct: dict[str, NDArray[np.bool_]] = {}
     results = []
-    for name, chosen in answers.items():
-        hits = np.array([answer in i.gold for answer, i in zip(chosen, instances, strict=True)])
+    for name, senses in answers.items():
+        hits = np.array([sense in i.gold for sense, i in zip(senses, instances, strict=True)])
         correct[name] = hits[last]
         interval = clustered_interval(correct[name], clusters, sizes=sizes, seed=seed)
         results.append(WsdResult(name, f1(hits, by_dataset), interval, f1(hits, by_pos)))

@@ -189,8 +189,8 @@ class CorefModel(TaskModel[Document]):
             n - settings.sentences, int(np.searchsorted(bounds, bounds[-1] - settings.tokens))
         )
         start = int(torch.randint(min(max(last, 0), n - 1) + 1, ()))
-        fits = int(np.searchsorted(bounds, bounds[start] + settings.tokens, side="right")) - 1
-        return range(start, max(start + 1, min(start + settings.sentences, fits)))
+        end = int(np.searchsorted(bounds, bounds[start] + settings.tokens, side="right")) - 1
+        return range(start, max(start + 1, min(start + settings.sentences, end)))
 
     def encode(self, batch: Batch[Document], row: int, sentences: range) -> tuple[Tensor, Tensor]:
         """Return h_k and x_k of all tokens of some sentences, (N, h_dim) and (N, x_dim)."""

@@ -73,11 +73,11 @@ class Frame:
     @cached_property
     def non_overlapping(self) -> tuple[Span, ...]:
         """The arguments without overlaps, which tags can represent; V and long ones are kept."""
-        kept: list[Span] = []
+        selected: list[Span] = []
         for span in sorted(self.arguments, key=lambda s: (s.type != PREDICATE, s.start - s.end, s)):
-            if all(span.end <= other.start or other.end <= span.start for other in kept):
-                kept.append(span)
-        return tuple(sorted(kept))
+            if all(span.end <= other.start or other.end <= span.start for other in selected):
+                selected.append(span)
+        return tuple(sorted(selected))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
+from operator import eq
 from typing import Any, NamedTuple, TypeVar
 
 OUTSIDE = "O"
@@ -76,18 +77,12 @@ def span_scores(
         f1, precision and recall of all spans, in percent; the numbers of spans; the accuracy of
         the tags in IOB2; and, under "types", the scores of each type.
     """
-    true, guess = ([set(tags_to_spans(tags)) for tags in side] for side in (gold, predicted))
-    overall, types = set_scores(true, guess, lambda span: span.type)
-    gold_tags, predicted_tags = (
-        [
-            tag
-            for spans, tags in zip(side, gold, strict=True)
-            for tag in spans_to_tags(spans, len(tags))
-        ]
-        for side in (true, guess)
-    )
-    correct = sum(a == b for a, b in zip(gold_tags, predicted_tags, strict=True))
-    return {**overall, "accuracy": percent(correct, len(gold_tags)), "types": types}
+    true, predictions = ([set(tags_to_spans(tags)) for tags in side] for side in (gold, predicted))
+    overall, types = set_scores(true, predictions, lambda span: span.type)
+    correct = 0
+    for tags, *spans in zip(gold, true, predictions, strict=True):
+        correct += sum(map(eq, *(spans_to_tags(side, len(tags)) for side in spans)))
+    return {**overall, "accuracy": percent(correct, sum(map(len, gold))), "types": types}
 
 
 def set_scores(
@@ -99,8 +94,8 @@ def set_scores(
         The scores of all items, and those of each label.
     """
     counts: list[Counter[str]] = [Counter(), Counter(), Counter()]  # gold, predicted, correct
-    for true, guess in zip(gold, predicted, strict=True):
-        for count, items in zip(counts, (true, guess, true & guess), strict=True):
+    for true, predictions in zip(gold, predicted, strict=True):
+        for count, items in zip(counts, (true, predictions, true & predictions), strict=True):
             count.update(map(label_of, items))
     labels = {
         label: _scores(*(count[label] for count in counts))
@@ -156,9 +151,11 @@ def srl_scores(
         f1, precision and recall of all arguments, in percent; their counts; under "perfect", the
         percentage of predicates whose arguments are all correct; and the scores of each label.
     """
-    true, guess = ([spans_to_arguments(spans) for spans in side] for side in (gold, predicted))
-    overall, roles = set_scores(true, guess, lambda argument: argument.label)
-    perfect = sum(a == b for a, b in zip(true, guess, strict=True))
+    true, predictions = (
+        [spans_to_arguments(spans) for spans in side] for side in (gold, predicted)
+    )
+    overall, roles = set_scores(true, predictions, lambda argument: argument.label)
+    perfect = sum(map(eq, true, predictions))
     return {
         **overall,
         "predicates": len(gold),

@@ -34,7 +34,7 @@ def answer_f1(gold: str, predicted: str) -> float:
 def squad_scores(golds: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
     """Return mean exact match and F1 in percent; the best of several gold answers counts."""
     pairs = list(zip(golds, predicted, strict=True))
-    matches = [max(exact_match(gold, guess) for gold in answers) for answers, guess in pairs]
-    f1 = [max(answer_f1(gold, guess) for gold in answers) for answers, guess in pairs]
+    matches = [max(exact_match(gold, answer) for gold in answers) for answers, answer in pairs]
+    f1 = [max(answer_f1(gold, answer) for gold in answers) for answers, answer in pairs]
     n = max(1, len(pairs))
     return {"f1": 100 * sum(f1) / n, "exact_match": 100 * sum(matches) / n}
