@@ -20,8 +20,8 @@ Rules for authors of pages:
 * Things that a page needs but does not show (an index, a trained model, a server) are prepared in
   `tests/docs/stage.py`, with one function per page.
 * Shell blocks without `<!-- run -->` are not run, but every `elmo ...` line in them is parsed by
-  the real command (`tests/docs/test_commands.py`): commands, options and values must exist. The same
-  applies to options of commands in the text, such as `elmo embed --workers 2`.
+  the real command (`tests/docs/test_commands.py`): commands, options and values must exist. The
+  same applies to options of commands in the text, such as `elmo embed --workers 2`.
 * `tests/docs/test_links.py` checks links, images and anchors. A link may refer to any file of the
   repository (`../../results/serve.json`, `../../recipes/english.md`). The site displays it.
 * Do not use Mermaid, or formulas that need a script, because the site loads nothing from other
