@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,22 +34,3 @@ def no_log(*_: object) -> None:
 def plural(n: int, noun: str) -> str:
     """Return "1 sentence", "2,000 sentences"."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
-def throttled_progress(log: LogFn) -> ProgressFn:
-    """Return a progress callback that logs a message at most every 15 seconds.
-
-    Steps that finish sooner are not logged.
-    """
-    start = last = time.monotonic()
-
-    def progress(name: str, done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if done <= 0 or done >= total or now - last < 15:
-            return
-        last = now
-        remaining = (now - start) / done * (total - done)
-        log(f"{name}: {done / total:.0%}, {remaining / 60:.1f} min left")
-
-    return progress

@@ -83,8 +83,7 @@ def convert(
     else:
         part_bytes = None if part_size is None else part_size * 10**6
         modeldir.save(parts, out, overwrite=overwrite, storage=storage, part_bytes=part_bytes)
-    files = {"elmokit": modeldir.FILES, "hdf5": hdf5dir.FILES, "onnx": onnxdir.FILES}
-    written = {name: (out / name).stat().st_size for name in files[to] if (out / name).exists()}
+    written = {file.name: file.stat().st_size for file in sorted(out.iterdir())}
     result |= {"written": written, "omitted": omitted}
     if as_json:
         print_json(result, indent=2)

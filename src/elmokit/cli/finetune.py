@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from elmokit.cli import options as opt
-from elmokit.cli.output import print_training
-from elmokit.cli.progress import stderr_logger
+from elmokit.cli.output import log, print_training
+from elmokit.progress import no_log
 
 _RESUMED = "Adagrad continues with the accumulators of the model."
 _UNUSED = (
@@ -72,16 +72,16 @@ def finetune(
             settings=settings or [],
             seed=seed,
         )
-    log = stderr_logger(enabled=not quiet)
+    report = no_log if quiet else log
     if start.new_head:
-        log(
+        report(
             f"Training a new head for {corpus.n_words:,} words alone for the first "
             f"{config.optimizer.head_steps:,} of {config.max_steps:,} steps."
         )
     if start.parts.accumulators:
-        log(_RESUMED if config.optimizer.kind == "adagrad" else _UNUSED)
+        report(_RESUMED if config.optimizer.kind == "adagrad" else _UNUSED)
     if "valid" not in corpus.splits:
-        log(
+        report(
             f"{data} has no held-out text, so perplexity is not measured. To hold out text, use "
             "elmo prepare --valid."
         )
@@ -91,7 +91,7 @@ def finetune(
         output,
         resume=resume,
         device=choose_device(device),
-        log=log,
+        log=report,
         tensorboard=tensorboard,
         deterministic=deterministic,
         start=start.parts,
@@ -106,5 +106,5 @@ def finetune(
     print_training(result, summary, as_json=as_json)
     stages = {"before": "before", "head": "after training the head", "after": "after"}
     if values := [f"{p['mean']:.2f} {stages[name]}" for name, p in perplexity.items()]:
-        log(f"Held-out perplexity: {', '.join(values)}.")
-    log(f"Saved the model to {result.model}.")
+        report(f"Held-out perplexity: {', '.join(values)}.")
+    report(f"Saved the model to {result.model}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,15 +33,9 @@ def info(
     if installed:
         _list_installed(as_json)
         return
-    from elmokit.embed.loading import is_onnx
+    from elmokit.embed.loading import load
 
-    parts: ModelParts | OnnxParts
-    if weights is None and is_onnx(model):
-        parts = _open_onnx(str(model))
-    else:
-        from elmokit.sources.resolve import load_parts
-
-        parts = load_parts(model, weights)
+    parts: ModelParts | OnnxParts = load(model, weights, device="cpu").parts
     summary = _describe(parts)
     if as_json:
         print_json(summary, indent=2)
@@ -72,15 +65,6 @@ def _list_installed(as_json: bool) -> None:
         return
     for row in rows:
         typer.echo(f"{row['name']:<20} {row['bytes'] / 1e6:6.1f} MB  {row['package']}")
-
-
-def _open_onnx(model: str) -> OnnxParts:
-    from elmokit.embed.onnx_model import OnnxModel
-    from elmokit.sources import onnxdir
-
-    parts = onnxdir.load(Path(model).expanduser())
-    OnnxModel(parts)  # validates the graphs
-    return parts
 
 
 def _describe(parts: ModelParts | OnnxParts) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Log messages and progress bars on stderr."""
+"""Progress bars on stderr."""
 
 from __future__ import annotations
 
@@ -9,16 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from elmokit.cli.output import log
-from elmokit.progress import LogFn, Progress, ProgressFn, no_log
+from elmokit.progress import Progress, ProgressFn
 
 _KNOWN_SIZE = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]"
 _UNKNOWN_SIZE = "{desc} [{elapsed}]"
-
-
-def stderr_logger(*, enabled: bool = True) -> LogFn:
-    """Return a callback that prints messages to stderr or, if not `enabled`, ignores them."""
-    return log if enabled else no_log
 
 
 @contextmanager

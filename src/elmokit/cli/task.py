@@ -12,10 +12,10 @@ import typer
 
 from elmokit.cli import options as opt
 from elmokit.cli.app import App, Group
-from elmokit.cli.output import INTERRUPTED, print_json
-from elmokit.cli.progress import stderr_logger, step_bar
+from elmokit.cli.output import INTERRUPTED, log, print_json
+from elmokit.cli.progress import step_bar
 from elmokit.errors import check_choice
-from elmokit.progress import plural
+from elmokit.progress import no_log, plural
 from elmokit.tasks.registry import TASKS, is_file
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def train(
         config = with_settings(config, [*opt.as_settings(options), *(settings or [])])
     torch_device = choose_device(device)
 
-    report = stderr_logger(enabled=not quiet)
+    report = no_log if quiet else log
     with step_bar(enabled=not quiet) as progress:
         size = round(cache_gb * GIB)
         cache = LayerCache(cache_dir, max_bytes=size, log=report, progress=progress)
@@ -117,7 +117,7 @@ def train(
         print_json({"output": str(output), **result.to_dict()})
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
-    log_result = stderr_logger(enabled=not (quiet and as_json))
+    log_result = no_log if quiet and as_json else log
     for split, scores in (("dev", result.dev), ("test", result.test)):
         if scores is not None:
             log_result(f"{split}: {_format_scores(scores)} (epoch {result.best_epoch})")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from elmokit.cli import options as opt
-from elmokit.cli.output import print_training
-from elmokit.cli.progress import stderr_logger
+from elmokit.cli.output import log, print_training
+from elmokit.progress import no_log
 
 
 def train(
@@ -55,18 +55,18 @@ def train(
             max_tokens=max_tokens,
             epochs=epochs,
         )
-    log = stderr_logger(enabled=not quiet)
+    report = no_log if quiet else log
     result = run_training(
         config,
         corpus,
         output,
         resume=resume,
         device=choose_device(device),
-        log=log,
+        log=report,
         tensorboard=tensorboard,
         deterministic=deterministic,
         warm_state=warm_state,
     )
     perplexity = None if result.perplexity is None else result.perplexity.to_dict()
     print_training(result, {"perplexity": perplexity}, as_json=as_json)
-    log(f"Saved the model to {result.model}.")
+    report(f"Saved the model to {result.model}.")

@@ -9,7 +9,7 @@ import typer
 
 from elmokit.cli import options as opt
 from elmokit.cli.output import log, log_skipped, print_json
-from elmokit.cli.progress import token_bar
+from elmokit.cli.progress import step_bar
 from elmokit.progress import plural
 
 
@@ -42,7 +42,6 @@ def warm(
     from elmokit.data.reading import LineSplitter, read_sentences
     from elmokit.device import choose_device
     from elmokit.errors import DataError, warn
-    from elmokit.progress import Progress
     from elmokit.sources import modeldir
     from elmokit.sources.resolve import load_parts
     from elmokit.text.lines import SkippedLines, check_files
@@ -59,12 +58,12 @@ def warm(
     parts = load_parts(model, weights)
     skipped = SkippedLines(skip_bad)
     splitter = LineSplitter(one_sentence_per_line, tokenized)
-    with token_bar(enabled=not quiet) as bar:
+    with step_bar(enabled=not quiet) as progress:
         result = warm_state_of_text(
             parts.bilm.to(choose_device(device)),
             parts.vocabulary,
             read_sentences(files, splitter, skipped),
-            progress=lambda _, done, total: bar(Progress(done, done, total)),
+            progress=progress,
         )
     if not result.sentences:
         raise DataError(

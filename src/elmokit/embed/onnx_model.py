@@ -66,7 +66,7 @@ class OnnxModel(Embedder):
                 f"{parts.storage}. For 'fast', convert the model with: elmo convert MODEL OUT --to "
                 "onnx --storage int8"
             )
-        self._parts = parts
+        self.parts = parts
         self._open_sessions(onnx_threads())
         import onnxruntime
 
@@ -81,9 +81,9 @@ class OnnxModel(Embedder):
 
     def _open_sessions(self, threads: int | None) -> None:
         h, d = self.config.lstm.dim, self.config.lstm.projection_dim
-        self._encoder = _session(self._parts.encoder, threads, {"ids": None})
+        self._encoder = _session(self.parts.encoder, threads, {"ids": None})
         sizes = {"x": d, "lengths": None, "cell": h, "hidden": d}
-        self._bilm = _session(self._parts.bilm, threads, sizes)
+        self._bilm = _session(self.parts.bilm, threads, sizes)
 
     def after_fork(self) -> None:
         """Open the graphs again, because their threads exist only in the parent process."""
@@ -92,7 +92,7 @@ class OnnxModel(Embedder):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle only the graphs. A copy has its own lock, cache and sessions."""
-        return OnnxModel, (self._parts,)
+        return OnnxModel, (self.parts,)
 
     def _encode_tokens(self, tokens: Sequence[str]) -> FloatArray:
         """Return x_k of distinct tokens, shape (n, D).
@@ -120,7 +120,7 @@ class OnnxModel(Embedder):
 
     def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yield the bytes of both graph files, which contain all weights."""
-        for name, graph in ((BILM, self._parts.bilm), (ENCODER, self._parts.encoder)):
+        for name, graph in ((BILM, self.parts.bilm), (ENCODER, self.parts.encoder)):
             if isinstance(graph, bytes):
                 yield name, np.frombuffer(graph, dtype=np.uint8)
             else:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from elmokit.convert import bilm_hdf5
 from elmokit.errors import ElmoError, WeightsError, join_names, warn
-from elmokit.sources.modeldir import VOCABULARY, ModelParts
+from elmokit.sources.modeldir import ModelParts
+from elmokit.sources.modelfiles import VOCABULARY
 from elmokit.storage.overwrite import DirectoryKind, new_directory
 from elmokit.text.vocab import Vocabulary
 

@@ -23,7 +23,7 @@ from elmokit.errors import (
 )
 from elmokit.sources import hdf5dir, modeldir
 from elmokit.sources.modeldir import ModelParts
-from elmokit.sources.modelfiles import read_config
+from elmokit.sources.modelfiles import CONFIG, VOCABULARY, read_config
 
 _PREFIX = "hf://"
 _NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^\s@]+))?")
@@ -98,9 +98,9 @@ def _download(name: str, repo: str, revision: str) -> Path:
     info = HfApi(endpoint=_endpoint()).model_info(repo, revision=revision, timeout=_TIMEOUT)
     files = _model_files(name, [file.rfilename for file in info.siblings or ()])
     commit = str(info.sha)
-    if modeldir.CONFIG in files:
+    if CONFIG in files:
         # Check the format before downloading weights: other libraries use the same file names.
-        config = _snapshot(repo, commit, [modeldir.CONFIG]) / modeldir.CONFIG
+        config = _snapshot(repo, commit, [CONFIG]) / CONFIG
         read_config(config, modeldir.FORMAT, modeldir.FORMAT_VERSION)
     small_files = [f for f in files if f != modeldir.WEIGHTS and not hdf5dir.is_weights(f)]
     _snapshot(repo, commit, small_files)
@@ -112,16 +112,16 @@ def _model_files(model: str, files: list[str]) -> list[str]:
     """Select the files of a model directory, or of an AllenNLP or bilm-tf model."""
     top_level = [name for name in files if "/" not in name]
     names = [name for name in top_level if name in modeldir.FILES or _PART.fullmatch(name)]
-    if {modeldir.CONFIG, modeldir.WEIGHTS} <= set(names):
+    if {CONFIG, modeldir.WEIGHTS} <= set(names):
         return names
     if hdf5dir.is_model(top_level):
         return [
             name
             for name in top_level
-            if hdf5dir.is_options(name) or hdf5dir.is_weights(name) or name == modeldir.VOCABULARY
+            if hdf5dir.is_options(name) or hdf5dir.is_weights(name) or name == VOCABULARY
         ]
     raise WeightsError(
-        f"{model} is not a supported model: expected {modeldir.CONFIG} and {modeldir.WEIGHTS}, or "
+        f"{model} is not a supported model: expected {CONFIG} and {modeldir.WEIGHTS}, or "
         f"options.json and an .hdf5 file; found {join_names(sorted(top_level))}. Pickle files "
         "(.bin, .pt, .pkl) are not downloaded, because they can execute code."
     )
@@ -145,7 +145,7 @@ def _cached(name: str, repo: str, revision: str, reason: str) -> Path:
     """Return the directory of the cached copy, if it is complete."""
     hint = "Download it once with a network connection, or load a model from a local path."
     try:
-        folder = _snapshot(repo, revision, [modeldir.CONFIG], local=True)
+        folder = _snapshot(repo, revision, [CONFIG], local=True)
     # LocalEntryNotFoundError in all versions, or an invalid name.
     except (FileNotFoundError, ValueError) as error:
         raise DownloadError(f"{reason}, and {name} is not in the cache. {hint}") from error

@@ -28,6 +28,7 @@ from elmokit.model.lstm import LstmState
 from elmokit.model.skip_init import skip_init
 from elmokit.model.softmax import LMHead
 from elmokit.sources import card, modelfiles
+from elmokit.sources.modelfiles import CARD, CONFIG, LEXICON, VOCABULARY
 from elmokit.sources.tensors import (
     STORAGES,
     Shape,
@@ -48,11 +49,7 @@ M = TypeVar("M", bound=torch.nn.Module)
 FORMAT = "elmokit"
 FORMAT_VERSION = 1
 
-CONFIG = modelfiles.CONFIG
 WEIGHTS = "model.safetensors"
-VOCABULARY = modelfiles.VOCABULARY
-LEXICON = modelfiles.LEXICON
-CARD = modelfiles.CARD
 HEAD = "head.safetensors"
 WARM = "warm.safetensors"
 ADAGRAD = "adagrad.safetensors"

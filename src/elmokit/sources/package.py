@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from elmokit.errors import ConfigError, WeightsError
 from elmokit.sources import modeldir
-from elmokit.sources.modelfiles import read_card
+from elmokit.sources.modelfiles import CARD, read_card
 from elmokit.storage.atomic import replace_file
 
 GROUP = "elmokit_models"
@@ -107,7 +107,7 @@ def _contents(model: Path, module: str, name: str, version: str) -> Iterator[tup
     files = [model / file for file in modeldir.FILES if (model / file).is_file()]
     for file in files:
         yield f"{module}/model/{file.name}", file.read_bytes()
-    card = read_card(model / modeldir.CARD) or ""
+    card = read_card(model / CARD) or ""
     metadata = [
         "Metadata-Version: 2.1",
         f"Name: elmokit-{name}",

@@ -10,6 +10,7 @@ from elmokit.errors import WeightsError, join_names, suggest
 from elmokit.sources import archive, hdf5dir, hub, modeldir, onnxdir, published, tfdir
 from elmokit.sources.download import fetch, is_url
 from elmokit.sources.modeldir import ModelParts
+from elmokit.sources.modelfiles import CONFIG
 from elmokit.sources.package import installed_models
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.regular import check_regular_files
@@ -123,7 +124,7 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
         if modeldir.is_model_dir(path):
             raise _redundant_weights(path, weights)
         return hdf5dir.load(*hdf5dir.find(path, weights), vocab=vocab)
-    if path.is_file() and path.name in (modeldir.CONFIG, modeldir.WEIGHTS):
+    if path.is_file() and path.name in (CONFIG, modeldir.WEIGHTS):
         path = path.parent
     if path.is_file() and (path.suffix.lower() == ".zip" or zipfile.is_zipfile(path)):
         with archive.extracted(path) as folder:

@@ -32,7 +32,8 @@ from elmokit.convert.weights import Entry, build_module, read_parameters, unchan
 from elmokit.errors import ConfigError, WeightsError, join_names, warn
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import LMHead
-from elmokit.sources.modeldir import VOCABULARY, ModelParts
+from elmokit.sources.modeldir import ModelParts
+from elmokit.sources.modelfiles import VOCABULARY
 from elmokit.storage.manifest import read_json
 from elmokit.storage.regular import read_bounded
 from elmokit.text.vocab import SPECIALS, Vocabulary

@@ -7,7 +7,7 @@ from typing import Any
 
 from elmokit.data.corpus import Corpus
 from elmokit.model.engine import exact_engine
-from elmokit.progress import LogFn, no_log, throttled_progress
+from elmokit.progress import LogFn, no_log
 from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.train.checkpoint import Progress
@@ -48,7 +48,7 @@ def export(
     if warm_state:
         log("Computing the warm state from the beginning of the corpus.")
         encode = make_encoder(exact_engine(bilm), corpus.chars)
-        warm = average_state(bilm, encode, corpus.tokens(), progress=throttled_progress(log)).state
+        warm = average_state(bilm, encode, corpus.tokens()).state
     perplexity = progress.perplexity
     metadata: dict[str, Any] = {
         "name": out.name,
