@@ -147,7 +147,10 @@ def test_invalid_layers_are_rejected(config: dict[str, object]) -> None:
         pipeline(**config)("light")
 
 
-@pytest.mark.parametrize("config", [{"precision": "quick"}, {"batch_tokens": 0}])
+@pytest.mark.parametrize(
+    "config",
+    [{"precision": "quick"}, {"batch_tokens": 0}, {"layer": "topp"}, {"mix": [1, 0, 0]}],
+)
 def test_invalid_settings_are_rejected_immediately(config: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         pipeline(**config)

@@ -313,6 +313,10 @@ def test_commands_write_plots_and_print_their_values(
     )
     assert code == 0
     assert np.shape(json.loads(output)["cosines"]["mix"]) == (2, 3)
+    pdf = tmp_path / "d.pdf"
+    assert elmo("similarity", "I read", "You read it", "-o", pdf, *model)[0] == 0
+    assert pdf.read_bytes().startswith(b"%PDF-")
+    assert b"/Type3" not in pdf.read_bytes()
     code, _, errors = elmo("surprise", "a b", "-o", tmp_path / "c.svg", "--model", TINY_MODEL)
     assert code == 1
     assert "no language-model head" in errors
@@ -322,4 +326,4 @@ def test_commands_write_plots_and_print_their_values(
     assert code == 1
     assert "Invalid figure name" in errors
     assert elmo("senses", tmp_path / "uses.txt", "-o", "c.svg", "--word", "play", *model)[0] == 2
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.png", "b.svg", "uses.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.png", "b.svg", "d.pdf", "uses.txt"]

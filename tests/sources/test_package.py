@@ -86,7 +86,7 @@ def test_missing_model_package_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("elmokit.sources.resolve._WEIGHTS", tmp_path)
-    with pytest.raises(WeightsError, match="pip install elmokit-english-original"):
+    with pytest.raises(WeightsError, match="package, elmokit-english-original"):
         elmokit.load("english-original")
 
 

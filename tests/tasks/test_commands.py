@@ -132,6 +132,9 @@ def test_invalid_usage_is_reported(arguments: list[str], message: str) -> None:
 
 def test_unknown_task_is_a_usage_error() -> None:
     assert elmo("task", "nerr", "train").exit_code == 2
+    result = elmo("task", "sentiment", "train")
+    assert result.exit_code == 2
+    assert "sst5" in result.stderr
 
 
 def test_help_works_without_torch() -> None:

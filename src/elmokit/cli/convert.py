@@ -98,4 +98,4 @@ def convert(
         ]
         print_table(rows, ("layer", *columns))
     if omitted:
-        log(f"Note: {to.upper()} does not support {', '.join(omitted)}; omitted.")
+        log(f"Omitted {' and '.join(omitted)}, which the {to} format cannot store.")

@@ -119,9 +119,8 @@ def _show(report: dict[str, Any]) -> None:
         typer.echo(f"  {name:12} {version or f'missing: pip install {name}'}")
     typer.echo("extras (pip install 'elmokit[NAME]')")
     for extra, entry in report["extras"].items():
-        versions = [
-            f"{name} {version or '(missing)'}" for name, version in entry["packages"].items()
-        ]
+        packages = {} if extra == "all" else entry["packages"]  # listed under the other extras
+        versions = [f"{name} {version or '(missing)'}" for name, version in packages.items()]
         typer.echo(
             f"  {extra:21} {': '.join(filter(None, [entry['enables'], ', '.join(versions)]))}"
         )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def neighbors(
-    files: opt.SentenceFiles,
+    files: Annotated[list[str], typer.Argument(metavar="FILES|INDEX", help=opt.SENTENCES)],
     query: list[str] | None = None,
     token: Annotated[list[int] | None, typer.Option(min=0)] = None,
     k: Annotated[int, typer.Option("--k", "-k", min=1)] = 10,

@@ -26,7 +26,7 @@ def _check_output(output: Path) -> Path:
 
 Output = Annotated[
     Path,
-    typer.Option("--output", "-o", callback=_check_output, help="Output file: .svg or .png."),
+    typer.Option("--output", "-o", callback=_check_output, help="Output file: .svg, .png or .pdf."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Also print the plotted values as JSON.")]
 

@@ -204,6 +204,8 @@ class _Tasks(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if is_file(cmd_name):
             return typer.main.get_command(_commands(f"The task in {cmd_name}."))
+        with opt.usage_errors():
+            check_choice("task", cmd_name, TASKS)
         return super().get_command(ctx, cmd_name)
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from elmokit.embed.fingerprint import fingerprint
-from elmokit.embed.layer_choice import LayerChoice
+from elmokit.embed.layer_choice import LayerChoice, check_layer, check_mix
 from elmokit.embed.loading import load
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.precision import PRECISIONS
@@ -57,6 +57,7 @@ class NamedModel:
                 f"{type(self.name).__name__}. For a loaded model, use `elmo.source`."
             )
         check_choice("precision", self.precision, PRECISIONS)
+        check_mix([check_layer(self.layer, allow_all=False)], self.mix, self.gamma)
         validate("batch_tokens", self.batch_tokens, Count | None)
 
     @contextmanager

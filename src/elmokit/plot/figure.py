@@ -1,4 +1,4 @@
-"""The base class of the figures, their colors, and output as SVG or PNG files."""
+"""The base class of the figures, their colors, and output as SVG, PNG or PDF files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ with optional_imports("plot", "Plotting"):
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
-SUFFIXES = (".svg", ".png")
+SUFFIXES = (".svg", ".png", ".pdf")
 #: Colors of categories. Based on the palette of Okabe and Ito, which is safe for color blindness.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#a3508c", "#56b4e9", "#b58900", "#a4262c", "#6b7280")
 MARKERS = ("o", "s", "^", "D")
@@ -46,12 +46,16 @@ class ElmoFigure(Figure):
         self.suptitle(label, x=0.01, ha="left", fontsize=13, fontweight="bold")
 
     def save(self, file: Path | io.BytesIO, kind: str) -> None:
-        """Write the figure to a file in the format `kind`, "svg" or "png"."""
-        metadata: dict[str, str | None] = {"Title": self.title, "Description": self.description}
-        if kind == "svg":
-            metadata["Date"] = None  # so that the same figure always gives the same file
-        # Keep text in SVG files as text, so that it can be searched.
-        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "elmokit"}):
+        """Write the figure to a file in the format `kind`, "svg", "png" or "pdf"."""
+        metadata: dict[str, str | None] = {"Title": self.title}
+        metadata["Subject" if kind == "pdf" else "Description"] = self.description
+        if date := {"svg": "Date", "pdf": "CreationDate"}.get(kind):
+            metadata[date] = None  # so that the same figure always gives the same file
+        # Keep text in SVG files as text, so that it can be searched, and do not use Type 3 fonts in
+        # PDF files, which some publishers reject.
+        with matplotlib.rc_context(
+            {"svg.fonttype": "none", "svg.hashsalt": "elmokit", "pdf.fonttype": 42}
+        ):
             self.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
 
     def _repr_html_(self) -> str:
@@ -62,7 +66,7 @@ class ElmoFigure(Figure):
 
 
 def check_figure_path(path: Path) -> None:
-    """Raise an `OutputError` if `path` is a directory or does not end in .svg or .png."""
+    """Raise an `OutputError` if `path` is a directory or does not end in a supported suffix."""
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(
             f"Invalid figure name '{path.name}': expected a name that ends in "
@@ -73,7 +77,7 @@ def check_figure_path(path: Path) -> None:
 
 
 def save_figure(figure: ElmoFigure, path: str | Path) -> None:
-    """Write a figure to an SVG or PNG file, depending on the suffix of the path."""
+    """Write a figure to an SVG, PNG or PDF file, depending on the suffix of the path."""
     path = Path(path)
     check_figure_path(path)
     with replace_file(path) as temporary:

@@ -99,7 +99,7 @@ def _resolve(path: str | Path, *, weights: bool = False) -> Path:
     if weights:
         raise WeightsError(f"The weight file {text!r} does not exist.{hint}")
     if text in _INSTALLABLE:
-        hint = f" Install it with: pip install elmokit-{text}"
+        hint = f" Install its package, elmokit-{text}."
     elif f"allennlp:{text}" in published.PUBLISHED:
         hint = f" Did you mean 'allennlp:{text}'?"
     names = [*named, *published.PUBLISHED]
