@@ -97,7 +97,8 @@ def optional_imports(extra: str | None, purpose: str, hint: str = "") -> Iterato
 
 def output_error(path: Path, error: OSError) -> OutputError:
     """Return an error that says why `path` cannot be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    # Errors of libraries written in Rust have no errno.
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) or f"os error {errno.ENOSPC}" in str(error):
         return OutputError(f"Cannot write {path}: no space left on the device. Free some space.")
     reason = error.strerror or str(error)
     return OutputError(f"Cannot write {path}: {reason}. Check the path and its permissions.")

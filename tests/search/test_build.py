@@ -172,6 +172,33 @@ def test_text_without_tokens_is_rejected_and_leaves_no_files(
     assert [p.name for p in tmp_path.iterdir()] == ["empty.txt"]
 
 
+def test_build_that_is_refused_keeps_the_files_of_the_other_process(
+    elmo: ElmoModel, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "i" / "tokens.lance"
+
+    def other_process_is_faster(directory: Path) -> None:
+        table.mkdir(parents=True)
+        raise OutputError(f"{directory} is in use")
+
+    monkeypatch.setattr("elmokit.search.build.run_lock", other_process_is_faster)
+    with pytest.raises(OutputError, match="in use"):
+        build_index(elmo, [text], tmp_path / "i", TOKENIZED)
+    assert table.exists()
+
+
+def test_full_disk_is_reported(
+    elmo: ElmoModel, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("LanceError(IO): No space left on device (os error 28), /src/writer.rs:190:9")
+
+    monkeypatch.setattr("lance.write_dataset", fail)
+    with pytest.raises(OutputError, match=r"Cannot write .*i: no space left on the device\. Free"):
+        build_index(elmo, [text], tmp_path / "i", TOKENIZED)
+    assert [p.name for p in tmp_path.iterdir()] == ["text.txt"]
+
+
 def test_invalid_lines_are_reported_or_counted(elmo: ElmoModel, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_bytes(b"a b\n\xff\xfe\nc d\n")

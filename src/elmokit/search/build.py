@@ -28,7 +28,7 @@ from elmokit.bulk.settings import EmbedSettings, Summary
 from elmokit.bulk.store import Manifest, OnFinished, Output, Records, Times, check_same_settings
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
-from elmokit.errors import DataError, OutputError
+from elmokit.errors import DataError, OutputError, output_error
 from elmokit.progress import Progress, no_log
 from elmokit.search.files import (
     INDEX_FILES,
@@ -231,20 +231,22 @@ class IndexOutput(Output):
     @contextmanager
     def open_run(self, manifest: Manifest) -> Iterator[bool]:
         """Lock the index and open its tables; see `Output`."""
-        is_new = not self.path.exists()
-        try:
-            with run_lock(self.path):
-                # Check again: another process may have built it in the meantime.
-                options = {"resume": self.resume, "overwrite": self.overwrite}
-                check_index_output(self.path, **options, append=self._append)
-                if (self.path / MANIFEST).exists() and not (self.overwrite or self._append):
-                    raise _already_exists(self.path)
-                is_resumed = self.resume and (self.path / UNFINISHED).exists()
+        with run_lock(self.path):
+            # Check again: another process may have built it in the meantime.
+            options = {"resume": self.resume, "overwrite": self.overwrite}
+            check_index_output(self.path, **options, append=self._append)
+            if (self.path / MANIFEST).exists() and not (self.overwrite or self._append):
+                raise _already_exists(self.path)
+            is_resumed = self.resume and (self.path / UNFINISHED).exists()
+            try:
                 self._start(manifest, is_resumed)
                 yield is_resumed
-        finally:
-            if is_new and not any((self.path / name).exists() for name in (MANIFEST, UNFINISHED)):
-                shutil.rmtree(self.path, ignore_errors=True)  # no chunk was finished
+            except OSError as error:
+                raise output_error(self.path, error) from error
+            finally:
+                if not any((self.path / name).exists() for name in (MANIFEST, UNFINISHED)):
+                    for name in TABLES:  # no chunk was finished
+                        shutil.rmtree(table_path(self.path, name), ignore_errors=True)
 
     def _start(self, manifest: Manifest, is_resumed: bool) -> None:
         """Determine the content of the tables, and undo later changes."""
