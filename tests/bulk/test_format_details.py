@@ -86,6 +86,33 @@ def test_hdf5_of_other_programs_is_read(tmp_path: Path) -> None:
         assert stored[0].vectors.shape == (2, 4)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "shape"),
+    [
+        (["a", "b"], (3, 3, 4)),
+        (["a", "b"], (2, 2, 4)),
+        (["a", "b"], (3, 2, 5)),
+        ("a", (3, 1, 4)),
+        ([1, 2], (3, 2, 4)),
+        (5, (3, 2, 4)),
+        (None, (3, 2, 5)),
+        (None, (4,)),
+    ],
+)
+def test_sentence_that_contradicts_the_layout_is_rejected(
+    tmp_path: Path, tokens: object, shape: tuple[int, ...]
+) -> None:
+    path = tmp_path / "vectors.h5"
+    with h5py.File(path, "w") as file:
+        file["0"] = np.zeros((3, 1, 4), np.float32)
+        file["1"] = np.zeros(shape, np.float32)
+        file["1"].attrs["tokens"] = np.bytes_(json.dumps(tokens))
+    with open_vectors(path) as stored:
+        assert stored[0].vectors.shape == (3, 1, 4)
+        with pytest.raises(DataError, match=r"vectors\.h5 is damaged: cannot read sentence 1"):
+            _ = stored[1]
+
+
 def test_npz_can_be_read_with_numpy_only(tmp_path: Path, sentences: list[SentenceVectors]) -> None:
     path = tmp_path / "vectors.npz"
     write_vectors(path, sentences)

@@ -70,7 +70,14 @@ class StoredVectors(Sequence[StoredSentence], ABC):
             count = plural(self._length, "sentence")
             raise IndexError(f"Invalid index {index}: {self.path} has {count}.")
         with report_damage(f"{self.path} is damaged: cannot read sentence {number}"):
-            return self._read(number)
+            tokens, vectors = self._read(number)
+            *layers, dim = self.layout.shape
+            shape = (*layers, vectors.shape[-2] if tokens is None else len(tokens), dim)
+            if vectors.shape != shape or not isinstance(tokens, list | None):
+                raise ValueError(f"its vectors have shape {vectors.shape}, expected {shape}")
+            if not all(isinstance(token, str) for token in tokens or ()):
+                raise ValueError("its tokens are not strings")
+            return StoredSentence(tokens, vectors)
 
     @abstractmethod
     def _read(self, index: int) -> StoredSentence:
