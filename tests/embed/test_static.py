@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from elmokit.embed.static import GLOVE, StaticVectors, load_static, read_static
-from elmokit.errors import DataError, DependencyError
+from elmokit.errors import DataError, DependencyError, ElmoWarning
 
 ROWS = "the 1 0 0\ncat 0 1 0\ndog 0 2 0.5\nBank -1 0 1\n"
 
@@ -74,6 +74,20 @@ def test_error_for_an_invalid_table_names_file_and_line(
     with pytest.raises(DataError, match=r"v\.txt") as raised:
         read_static(tmp_path / "v.txt")
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("header", ["2 ²", "2 " + "9" * 5000])
+def test_words_that_look_like_a_header_are_read_as_a_line(tmp_path: Path, header: str) -> None:
+    (tmp_path / "v.txt").write_text(f"{header}\na 1\n")
+    with pytest.raises(DataError, match=r"v\.txt, line 1: got '2 "):
+        read_static(tmp_path / "v.txt")
+
+
+def test_truncated_table_is_read_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text("4 3\n" + ROWS[: ROWS.index("dog")])
+    with pytest.warns(ElmoWarning, match=r"v\.txt has 2 vectors, but its header declares 4\."):
+        assert read_static(tmp_path / "v.txt").words == ["the", "cat"]
+    assert len(read_static(tmp_path / "v.txt", max_words=1)) == 1
 
 
 def test_unknown_name_is_an_error() -> None:

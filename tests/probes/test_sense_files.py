@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 
@@ -119,6 +120,10 @@ def test_other_files_are_not_an_index(tmp_path: Path) -> None:
     (tmp_path / "index.sense").write_text("a%1:04:00:: 1 1 0\nbank n 10 6\n")
     with pytest.raises(DataError, match=r"index\.sense, line 2: found 'bank n 10 6'"):
         read_wordnet(tmp_path)
+    for number in ("²", "9" * 5000):
+        (tmp_path / "index.sense").write_text(f"a%1:04:00:: 1 {number} 0\n")
+        with pytest.raises(DataError, match=r"index\.sense, line 1: found"):
+            read_wordnet(tmp_path)
     (tmp_path / "index.sense").write_text("")
     with pytest.raises(DataError):
         read_wordnet(tmp_path)
@@ -175,6 +180,22 @@ def test_invalid_sets_are_identified(tmp_path: Path, xml: str, gold: str, messag
     with pytest.raises(DataError) as raised:
         read_sets(tmp_path)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("encoding", ["foo", "utf-7", "hex", "idna"])
+def test_sets_with_an_invalid_encoding_are_identified(tmp_path: Path, encoding: str) -> None:
+    write_set(tmp_path, xml=f'<?xml version="1.0" encoding="{encoding}"?>{XML.lstrip()}')
+    with pytest.raises(DataError, match=r"data\.xml: invalid XML \("):
+        read_sets(tmp_path)
+
+
+def test_pipes_and_directories_are_not_sets(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.data.xml")
+    (tmp_path / "folder.data.xml").mkdir()
+    with pytest.raises(DataError, match=r"contains no NAME\.data\.xml"):
+        read_sets(tmp_path)
+    write_set(tmp_path)
+    assert [s.name for s in read_sets(tmp_path)] == ["tiny"]
 
 
 def test_missing_sets_are_named(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ A word is looked up as written, and if it is not in the table, in lower case. Ta
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,11 +21,12 @@ from numpy.typing import NDArray
 
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray, unit
-from elmokit.errors import DataError, optional_imports, suggest
+from elmokit.errors import DataError, optional_imports, suggest, warn
 from elmokit.progress import plural
 from elmokit.text.lines import Line, read_lines
 
 GLOVE = "glove-6b-50d"
+_HEADER = re.compile("[0-9]{1,9} [0-9]{1,9}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,10 +128,11 @@ def read_static(path: str | Path, *, max_words: int | None = None) -> StaticVect
     words: list[str] = []
     rows: list[FloatArray] = []
     dim: int | None = None
+    n_words = 0  # in the header
     for line in read_lines([path]):
         fields = line.text.rstrip().split(" ")
-        if line.number == 1 and len(fields) == 2 and all(f.isdigit() for f in fields):
-            dim = int(fields[1])
+        if line.number == 1 and _HEADER.fullmatch(line.text.rstrip()):
+            n_words, dim = map(int, fields)
             continue
         if len(words) == max_words:
             break
@@ -139,6 +142,11 @@ def read_static(path: str | Path, *, max_words: int | None = None) -> StaticVect
         rows.append(_vector(line, fields, dim))
     if not rows:
         raise DataError(f"{path} contains no vectors: expected a word and its vector on each line.")
+    if len(rows) < min(n_words, max_words or n_words):
+        warn(
+            f"{path} has {len(rows):,} vectors, but its header declares {n_words:,}. If you did "
+            "not shorten the file, copy or download it again."
+        )
     return StaticVectors(Path(path).name, words, np.stack(rows))
 
 

@@ -81,7 +81,8 @@ def read_sets(path: str | Path) -> list[EvaluationSet]:
         DataError: No dataset was found, or a file is invalid.
     """
     path = Path(path)
-    files = [path] if path.is_file() else [*path.glob(f"*{_DATA}"), *path.glob(f"*/*{_DATA}")]
+    paths = [path] if path.is_file() else [*path.glob(f"*{_DATA}"), *path.glob(f"*/*{_DATA}")]
+    files = [file for file in paths if file.is_file()]  # not a pipe or a directory
     if not files:
         raise DataError(
             f"{path} contains no NAME{_DATA}. Expected a dataset of the evaluation framework of "
@@ -112,7 +113,8 @@ def _read_set(data: Path) -> EvaluationSet:
     gold = _read_gold(gold_path)
     try:
         root = ElementTree.parse(data).getroot()
-    except ElementTree.ParseError as error:
+    # For invalid encodings, the parser raises a LookupError or a ValueError.
+    except (ElementTree.ParseError, LookupError, ValueError, OSError) as error:
         raise DataError(
             f"{data}: invalid XML ({error}). Expected a {_DATA} file of Raganato et al."
         ) from None

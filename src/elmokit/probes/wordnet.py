@@ -45,6 +45,7 @@ _INSTALL_HINT = (
     "download Princeton WordNet 3.0 and pass its `dict` directory with --wordnet."
 )
 _KEY = re.compile(r"[^%\s;]+%[1-5]:[0-9]+:[0-9]+:[^:\s;]*:[0-9]*")
+_NUMBER = re.compile("[0-9]{1,9}")
 _ADJECTIVE, _SATELLITE = "3", "5"
 # Some keys mark the syntactic position of an adjective on its head word; WordNet's index does not.
 _MARK = re.compile(r"\((?:a|p|ip)\)")
@@ -89,7 +90,7 @@ def read_wordnet(path: str | Path | None = None) -> WordNet:
     numbered: dict[Entry, list[tuple[int, str]]] = defaultdict(list)
     for line in read_lines([path]):
         fields = line.text.split()
-        if len(fields) != 4 or not _KEY.fullmatch(fields[0]) or not fields[2].isdigit():
+        if len(fields) != 4 or not _KEY.fullmatch(fields[0]) or not _NUMBER.fullmatch(fields[2]):
             raise line.error(
                 f"found '{line.text:.60}', expected a sense key, a synset, a sense number and a "
                 f"count. Is this WordNet's {INDEX}? {_INSTALL_HINT}"

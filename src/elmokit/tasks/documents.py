@@ -37,7 +37,7 @@ from elmokit.text.sentences import sentence_spans
 #: Counts of problems in the data, by their description.
 DataIssues = Counter[str]
 
-_BEGIN = re.compile(r"#\s*begin document\s*(?:\((.*)\)\s*;?\s*(?:part\s*(\d+))?|(.*?))\s*")
+_BEGIN = re.compile(r"#\s*begin document\s*(?:\((.*)\)\s*;?\s*(?:part\s*(\d{1,9}))?|(.*?))\s*")
 _END = re.compile(r"#\s*end document")
 _COMMENT = re.compile(r"# .*=")  # a token may begin with "#"
 _PIECE = re.compile(r"\(([^()|\s]+)\)|\(([^()|\s]+)|([^()|\s]+)\)")

@@ -56,6 +56,12 @@ def test_other_columns(tmp_path: Path, text: str) -> None:
     assert (found.name, found.genre) == ("data", "")
 
 
+def test_part_that_is_not_a_small_number_belongs_to_the_name(tmp_path: Path) -> None:
+    part = "9" * 5000
+    [found] = read(tmp_path, f"#begin document (x); part {part}\na\t(1)\n")
+    assert (found.name, found.part) == (f"(x); part {part}", 0)
+
+
 @pytest.mark.parametrize("token", ["#", "#tag", "#a=b", "#a=", "#end"])
 @pytest.mark.parametrize("row", ["{}\t-", "{} -", "{}\t(1)", "{}", "{}\tO"])
 def test_token_may_start_with_a_comment_character(token: str, row: str) -> None:
