@@ -229,7 +229,9 @@ def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
                 else:
                     answers = item.answers if labeled and item.answers else []
                     yield _question(item, passage, answers, problems)
-        position = end + len(text[end:]) - len(text[end:].lstrip())
+        position = end
+        while text[position : position + 1].isspace():
+            position += 1
     for problem, names in problems.items():
         some = ", ".join(names[:_SHOWN_IDS]) + (" and more" if len(names) > _SHOWN_IDS else "")
         warn(f"{path}: {len(names):,} {problem}: {some}.")
