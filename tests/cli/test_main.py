@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import json
+import os
 import re
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import typer
 
 from elmokit.cli.main import app
 from tests.cli.conftest import Elmo
+from tests.conftest import TINY_MODEL
 from tests.process_utils import HANG_SECONDS
 
 PROGRAM = "from elmokit.cli.main import run; run()"
@@ -117,6 +119,26 @@ def test_unwritable_standard_output_is_an_error_without_a_traceback() -> None:
         )
     assert done.returncode == 1
     assert b"Traceback" not in done.stderr
+
+
+def test_encoding_that_cannot_print_the_result_is_an_error_without_a_traceback(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "\u2192"
+    latin_1 = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = elmo("convert", str(TINY_MODEL), str(folder), env=latin_1)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: Cannot print '\\u2192' in the encoding latin-1.")
+    assert elmo("info", str(folder)).returncode == 0
+
+
+def test_closed_standard_error_does_not_stop_a_command(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("I read it .\n")
+    words = f'embed text.txt -o v.npz --model "{TINY_MODEL}"'
+    command = f'"{sys.executable}" -c "{PROGRAM}" {words} 2>&-'
+    done = subprocess.run(command, shell=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "v.npz").exists()
 
 
 # Pauses during the import of torch.

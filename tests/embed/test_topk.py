@@ -68,6 +68,7 @@ def test_two_searches_can_be_merged() -> None:
     assert one.ids.tolist() == whole.ids.tolist()
 
 
-def test_k_below_one_is_rejected() -> None:
-    with pytest.raises(ConfigError, match="Invalid k 0"):
-        TopK(0)
+@pytest.mark.parametrize("k", [0, 10**6 + 1])
+def test_invalid_k_is_rejected(k: int) -> None:
+    with pytest.raises(ConfigError, match=f"Invalid k {k}: expected an integer from 1 to"):
+        TopK(k)

@@ -87,6 +87,12 @@ def run() -> None:
     except (ElmoError, OSError) as error:  # OSError: cannot write to standard output
         log(f"Error: {error}")
         sys.exit(1)
+    except UnicodeEncodeError as error:
+        log(
+            f"Error: Cannot print {error.object[error.start]!a} in the encoding {error.encoding}. "
+            "Set the environment variable PYTHONIOENCODING=utf-8:surrogateescape."
+        )
+        sys.exit(1)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -68,4 +68,4 @@ def _bar(enabled: bool, **options: Any) -> Any:
     # By default, tqdm creates a lock that is shared between processes. Its helper process prints an
     # error when this process is killed.
     tqdm.set_lock(threading.RLock())
-    return tqdm(disable=not (enabled and sys.stderr.isatty()), **options)
+    return tqdm(disable=not (enabled and sys.stderr is not None and sys.stderr.isatty()), **options)

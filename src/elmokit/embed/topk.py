@@ -16,6 +16,7 @@ from elmokit.errors import ConfigError
 
 # Vectors are reproducible to about 2e-6, so smaller differences between scores are ignored.
 _DIGITS = 6
+_MAX_K = 10**6  # limits the memory, which is allocated at the start
 
 
 class TopK:
@@ -31,8 +32,8 @@ class TopK:
     """
 
     def __init__(self, k: int, rows: int = 1) -> None:
-        if k < 1:
-            raise ConfigError(f"Invalid k {k}: expected an integer of at least 1.")
+        if not 1 <= k <= _MAX_K:
+            raise ConfigError(f"Invalid k {k}: expected an integer from 1 to {_MAX_K:,}.")
         self.scores: FloatArray = np.full((rows, k), -np.inf, dtype=np.float32)
         self.ids: NDArray[np.int64] = np.full((rows, k), -1, dtype=np.int64)
         self._groups: NDArray[np.int64] = np.full((rows, k), -1, dtype=np.int64)
