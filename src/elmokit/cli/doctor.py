@@ -1,4 +1,4 @@
-"""`elmo doctor`: show versions, extras, devices and supported precisions."""
+"""`elmo doctor`: show versions, extras, devices and the kernel for precision "fast"."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def doctor(
     probe: bool = True,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Show versions, extras, devices and supported precisions.
+    """Show versions, extras, devices and the kernel for precision "fast".
 
     Args:
-        probe: Test which data types work on this CPU.
+        probe: Select the kernel for precision 'fast', which takes a few seconds the first time.
     """
     import torch
 
@@ -63,7 +63,7 @@ def doctor(
             for extra, enables in _FEATURES.items()
         },
         "devices": devices,
-        **(_precisions() if probe else {}),
+        **(_fast_kernel() if probe else {}),
     }
     if as_json:
         print_json(report, indent=2)
@@ -90,15 +90,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _precisions() -> dict[str, Any]:
+def _fast_kernel() -> dict[str, Any]:
     from elmokit.embed.fast import fast_choice
-    from elmokit.embed.probe import KINDS, probe_cpu
 
     choice = fast_choice()
-    return {
-        "cpu_precisions": {kind: asdict(probe_cpu(kind)) for kind in KINDS},
-        "fast": {**asdict(choice), "note": choice.describe()},
-    }
+    return {"fast": {**asdict(choice), "note": choice.describe()}}
 
 
 def _bundled() -> str:
@@ -126,7 +122,4 @@ def _show(report: dict[str, Any]) -> None:
         )
     typer.echo("\n  ".join(["devices", *report["devices"]]))
     if "fast" in report:
-        typer.echo("matrix products on this CPU")
-        for kind, entry in report["cpu_precisions"].items():
-            typer.echo(f"  {kind:12} {'safe' if entry['works'] else 'NOT SAFE'}: {entry['note']}")
         typer.echo(f"precision 'fast' on this CPU: {report['fast']['note']}")

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -55,9 +54,9 @@ from elmokit.embed.tokenized import (
     truncation_warning,
 )
 from elmokit.embed.vectors import FloatArray, SentenceVectors, similarity, unit
-from elmokit.errors import ConfigError, ElmoWarning, check_choice
-from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
-from elmokit.model.lexicon import Lexicon
+from elmokit.errors import ConfigError, check_choice, warn
+from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE
+from elmokit.model.lexicon import Lexicon, encoder_ids
 from elmokit.model.packing import Packing
 from elmokit.text.vocab import Vocabulary
 
@@ -448,10 +447,9 @@ class Embedder(ABC):
             compute_batch(nonempty[batch], initial_rows)
         return None
 
-    def _warn_truncated(self, tokens: list[str], stacklevel: int = 4) -> None:
+    def _warn_truncated(self, tokens: list[str], stacklevel: int = 5) -> None:
         if tokens:
-            message = truncation_warning(self.config, tokens)
-            warnings.warn(message, ElmoWarning, stacklevel=stacklevel)
+            warn(truncation_warning(self.config, tokens), stacklevel)
 
     def initial_state(self, state: str) -> Any:
         """Return the initial state of a sentence as a single row, or None for the zero state."""
@@ -477,13 +475,5 @@ class Embedder(ABC):
 
     def _encoder_ids(self, tokens: Sequence[str]) -> NDArray[np.int64]:
         """Return the ids that the token encoder reads."""
-        if self.config.char_cnn is not None:
-            return char_ids_table(tokens, self.config.char_cnn.max_characters_per_token)
-        if self.lexicon is not None:
-            return self.lexicon.token_ids(tokens)
-        if self.vocabulary is None:
-            raise ConfigError(
-                f"The model {self.source} encodes words, not characters, but has no vocabulary. "
-                "Put its vocab.txt into the same directory as the weights."
-            )
-        return np.array([self.vocabulary.index(token) + 1 for token in tokens], dtype=np.int64)
+        word_index = None if self.vocabulary is None else self.vocabulary.index
+        return encoder_ids(tokens, self.config, self.lexicon, word_index)

@@ -14,12 +14,13 @@ the cache directory cannot be written, every process repeats the first step, whi
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import platform
 import re
+import subprocess
 import sys
 import timeit
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -34,11 +35,10 @@ from torch import Tensor
 from elmokit import __version__
 from elmokit.config import BiLMConfig, LstmConfig
 from elmokit.embed.precision import exact_products
-from elmokit.embed.probe import NO_RESULT, run_process
-from elmokit.errors import ConfigError, ElmoError, ElmoWarning
+from elmokit.errors import ConfigError, ElmoError, warn
 from elmokit.model import quantize
 from elmokit.model.bilm import BiLM
-from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, char_ids_table
+from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.model.engine import Engine
 from elmokit.model.kernels.cpu_engine import TorchEngine
 from elmokit.model.kernels.cpu_native import (
@@ -51,7 +51,7 @@ from elmokit.model.kernels.cpu_native import (
     open_library,
     supports,
 )
-from elmokit.model.lexicon_encoder import LexiconEncoder
+from elmokit.model.lexicon import encoder_ids
 from elmokit.model.packing import Packing
 from elmokit.model.scoring import Head
 from elmokit.model.softmax import LMHead
@@ -70,8 +70,9 @@ MIN_COSINE = 0.999
 # Minimum speedup over the exact engine.
 _MIN_SPEEDUP = 1.1
 _TIMEOUT = 120.0  # seconds
+_NO_RESULT = "no result"
 # Failures that may not occur again: timeouts, SIGINT, SIGKILL and SIGTERM.
-_TRANSIENT = re.compile(rf"^{NO_RESULT}|killed by signal (2|9|15)\b")
+_TRANSIENT = re.compile(rf"^{_NO_RESULT}|killed by signal (2|9|15)\b")
 
 # The candidates and their descriptions. The candidate that is most likely to crash is the last one.
 _CANDIDATES = {
@@ -144,9 +145,7 @@ def fast_engine(bilm: BiLM) -> Engine:
             continue  # the compiled kernel was removed and cannot be built again
         check_accuracy(bilm, engine, kind)
         return engine
-    warnings.warn(
-        f"precision='fast' is {choice.describe()} on this machine.", ElmoWarning, stacklevel=4
-    )
+    warn(f"precision='fast' is {choice.describe()} on this machine.", stacklevel=5)
     return TorchEngine(bilm)
 
 
@@ -179,8 +178,7 @@ def fast_choice() -> FastChoice:
     with suppress(ElmoError, TypeError, KeyError):
         cached = FastChoice(**read_json(path))
         cached.describe()  # raises an error if an entry is missing
-        if cached.is_final:
-            return cached
+        return cached
     choice = probe_fast()
     if choice.is_final:
         _write_cache(path, asdict(choice))
@@ -202,11 +200,25 @@ def probe_fast() -> FastChoice:
                 failed[kind] = str(result["failed"])
         remaining = remaining[len(results) :]
         if remaining:  # the process ended during the trial of the next candidate
-            failed[remaining.pop(0)] = failure or NO_RESULT
+            failed[remaining.pop(0)] = failure or _NO_RESULT
     fastest = min(seconds, key=lambda kind: seconds[kind], default="exact")
     if seconds.get(fastest, 0.0) * _MIN_SPEEDUP > seconds.get("exact", float("inf")):
         fastest = "exact"
     return FastChoice(fastest, seconds, failed)
+
+
+def run_process(command: list[str], timeout: float) -> tuple[str, str]:
+    """Run a process that may crash, and return its output and the reason for its failure or ""."""
+    try:
+        proc = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
+        return output, f"{_NO_RESULT} within {timeout:.0f} s"
+    if proc.returncode < 0:
+        return proc.stdout, f"the process was killed by signal {-proc.returncode}"
+    if proc.returncode > 0:
+        return proc.stdout, (proc.stderr.strip().splitlines() or ["failed"])[-1]
+    return proc.stdout, ""
 
 
 def _trial_command(kinds: list[str]) -> list[str]:
@@ -269,12 +281,23 @@ def check_accuracy(bilm: BiLM, engine: Engine, kind: str) -> None:
     if len(cosines) != bilm.config.n_layers:
         cosines = mean_cosines(bilm, engine)
         _write_cache(path, {"mean_cosines": cosines})
-    worst = int(np.argmin(cosines))
-    if not cosines[worst] >= MIN_COSINE:
+    check_cosines(cosines, "precision='fast'", "Use precision='exact'.")
+
+
+def check_cosines(mean_cosines: list[float], name: str, hint: str) -> None:
+    """Raise an error if the mean cosine of any layer with the exact vectors is too low.
+
+    Args:
+        mean_cosines: The mean cosine of each layer.
+        name: The name of the precision, for the message.
+        hint: A sentence of advice.
+    """
+    worst = int(np.argmin(mean_cosines))
+    if not mean_cosines[worst] >= MIN_COSINE:
         raise ConfigError(
-            f"precision='fast' is not accurate enough for this model: the mean cosine of layer "
-            f"{worst} with the exact vectors is {cosines[worst]:.4f}; expected at least "
-            f"{MIN_COSINE}. Use precision='exact'."
+            f"{name} is not accurate enough for this model: the mean cosine of layer {worst} with "
+            f"the exact vectors is {mean_cosines[worst]:.4f}; expected at least {MIN_COSINE}. "
+            f"{hint}"
         )
 
 
@@ -284,13 +307,8 @@ def mean_cosines(bilm: BiLM, engine: Engine) -> list[float]:
     packing = Packing.of([len(sentence) for sentence in sentences])
     positions = zip(packing.rows.tolist(), packing.steps.tolist(), strict=True)
     tokens = [sentences[row][step] for row, step in positions]
-    if bilm.config.char_cnn is not None:
-        ids = char_ids_table(tokens, bilm.config.char_cnn.max_characters_per_token)
-    elif isinstance(bilm.encoder, LexiconEncoder):
-        ids = bilm.encoder.required_lexicon.token_ids(tokens)
-    else:
-        assert bilm.config.n_words is not None
-        ids = np.arange(len(tokens)) % bilm.config.n_words + 1  # any words
+    any_words = itertools.cycle(range(bilm.config.n_words or 1))
+    ids = encoder_ids(tokens, bilm.config, bilm.lexicon, lambda _: next(any_words))
     with torch.inference_mode(), exact_products(next(bilm.parameters()).device):
         x = engine.encode(torch.from_numpy(ids))
         means: list[float] = _compute_cosines(bilm, engine, x, packing).mean(dim=1).tolist()

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
     from elmokit.embed.onnx_model import OnnxModel
 
-_THREADS = "OMP_NUM_THREADS"
-
 
 @overload
 def load(
@@ -76,9 +74,9 @@ def load(
     check_choice("backend", backend, ("auto", "torch", "onnx"))
     for kind, value in (("model", path), ("weights", weights)):
         if not isinstance(value, str | os.PathLike | None):
-            got = type(value).__name__
             raise ConfigError(
-                f"Invalid {kind} {value!r}: expected a name or a path, got type {got}."
+                f"Invalid {kind} {value!r}: expected a name or a path, got type "
+                f"{type(value).__name__}."
             )
     if backend == "onnx" or (backend == "auto" and is_onnx(path)):
         return _load_onnx(path, weights, str(device), precision)
@@ -149,17 +147,7 @@ def thread_count(model: str | None) -> int:
     return onnx_threads() or available_cores()
 
 
-def use_threads(n: int, model: str | None) -> None:
-    """Set the number of threads of a model that this process loads later."""
-    if not is_onnx(model):
-        import torch
-
-        torch.set_num_threads(n)
-        return
-    os.environ[_THREADS] = str(n)
-
-
 def onnx_threads() -> int | None:
     """Return the value of OMP_NUM_THREADS, which torch also uses, or None if it is not set."""
-    value = os.environ.get(_THREADS, "")
+    value = os.environ.get("OMP_NUM_THREADS", "")
     return int(value) if value.isdecimal() and int(value) else None

@@ -26,7 +26,6 @@ from elmokit.embed.token_cache import MAX_BYTES, TokenCache
 from elmokit.embed.tokenized import as_tokens, check_sentences, truncated_tokens
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError
-from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.scoring import Head, Scorer
@@ -75,8 +74,7 @@ class ElmoModel(Embedder):
         self.head = None if parts.head is None else parts.head.to(self.device).eval()
         if parts.warm is not None:
             self.warm = LstmState(*(tensor.to(self.device) for tensor in parts.warm))
-        encoder = self.bilm.encoder
-        self.lexicon = encoder.required_lexicon if isinstance(encoder, LexiconEncoder) else None
+        self.lexicon = self.bilm.lexicon
         if self.device.type == "cuda":
             self.batch_tokens = 32768
             self.batch_sentences = 2048
@@ -131,7 +129,7 @@ class ElmoModel(Embedder):
     ) -> tuple[Tensor, LstmState]:
         return self.engine.contextualize(table[to_device(ids, self.device)], packing, initial)
 
-    def read(self, tokens: Sequence[str], initial: LstmState | None = None) -> Tensor:
+    def contextualize(self, tokens: Sequence[str], initial: LstmState | None = None) -> Tensor:
         """Compute the layers of one sentence, without adding boundaries to it.
 
         Args:
@@ -196,7 +194,7 @@ class ElmoModel(Embedder):
             return self.score([sentences], state)[0]
         check_sentences(sentences)
         tokens = [as_tokens(sentence, i)[0] for i, sentence in enumerate(sentences)]
-        self._warn_truncated(truncated_tokens(self.config, tokens), stacklevel=3)
+        self._warn_truncated(truncated_tokens(self.config, tokens), stacklevel=4)
         return scoring.score(self, tokens, state)
 
     def substitutes(

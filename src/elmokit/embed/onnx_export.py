@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.embed.fast import MIN_COSINE, SENTENCES
+from elmokit.embed.fast import SENTENCES, check_cosines
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.onnx_model import OnnxModel
 from elmokit.embed.vectors import cosines
-from elmokit.errors import ConfigError
 from elmokit.sources import onnxdir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.text.vocab import UNKNOWN
@@ -37,13 +36,8 @@ def export(
     """
     onnx_parts = onnxdir.build(parts, storage=storage)
     error = compare(ElmoModel(parts, device="cpu"), OnnxModel(onnx_parts))
-    worst = int(np.argmin(error["mean_cosine"]))
-    if storage == "int8" and not error["mean_cosine"][worst] >= MIN_COSINE:
-        raise ConfigError(
-            f"int8 is not accurate enough for this model: the mean cosine of layer {worst} with "
-            f"the exact vectors is {error['mean_cosine'][worst]:.4f}; expected at least "
-            f"{MIN_COSINE}. Convert it with --storage float32."
-        )
+    if storage == "int8":
+        check_cosines(error["mean_cosine"], "int8", "Convert it with --storage float32.")
     onnx_parts.metadata["onnx"]["error"] = error
     onnxdir.save(onnx_parts, path, overwrite=overwrite)
     return error

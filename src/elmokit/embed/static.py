@@ -89,19 +89,19 @@ class StaticVectors:
         return [(self.words[row], score) for row, score in best.row(0)]
 
 
-def load_static(source: str | Path, *, max_words: int | None = None) -> StaticVectors:
+def load_static(source: str | Path) -> StaticVectors:
     """Load a table by name (`glove-6b-50d`) or from a text file in word2vec or GloVe format."""
     if str(source) == GLOVE:
-        return _glove(max_words)
+        return _glove()
     if not Path(source).is_file():
         raise DataError(
             f"Unknown static vectors '{source}'.{suggest(source, [GLOVE])} Expected {GLOVE}, or a "
             "text file in word2vec or GloVe format."
         )
-    return read_static(source, max_words=max_words)
+    return read_static(source)
 
 
-def _glove(max_words: int | None) -> StaticVectors:
+def _glove() -> StaticVectors:
     hint = (
         ". Alternatively, use other vectors with --static FILE. For task models, --static none "
         "disables static vectors."
@@ -112,15 +112,14 @@ def _glove(max_words: int | None) -> StaticVectors:
     root = Path(package.ROOT)
     words = parquet.read_table(root / "glove_6B_index.parquet").column(0).to_pylist()
     vectors = np.load(root / "glove_6B_50d_emb.npy", mmap_mode="r", allow_pickle=False)
-    return StaticVectors(GLOVE, words[:max_words], vectors[:max_words])
+    return StaticVectors(GLOVE, words, vectors)
 
 
-def read_static(path: str | Path, *, max_words: int | None = None) -> StaticVectors:
+def read_static(path: str | Path) -> StaticVectors:
     """Read the text format of word2vec (with a header line of two numbers) or GloVe (without).
 
     Args:
         path: The file, which may be compressed (.gz, .xz, .bz2, .zst).
-        max_words: Maximum number of words to read. Tables are usually sorted by frequency.
 
     Raises:
         DataError: A line does not contain a word and a vector of the correct size.
@@ -134,8 +133,6 @@ def read_static(path: str | Path, *, max_words: int | None = None) -> StaticVect
         if line.number == 1 and _HEADER.fullmatch(line.text.rstrip()):
             n_words, dim = map(int, fields)
             continue
-        if len(words) == max_words:
-            break
         if dim is None:
             dim = len(fields) - 1
         words.append(" ".join(fields[:-dim] if dim else fields))  # GloVe 840B has words with spaces

@@ -115,7 +115,7 @@ def substitutes_at(
     d = model.config.lstm.projection_dim
     results: list[Substitutes] = []
     with model.lock, torch.inference_mode(), exact_products(model.device):
-        top = model.read([BEGIN, *lm_inputs(tokens), END], initial)[-1]  # (T + 2, 2D)
+        top = model.contextualize([BEGIN, *lm_inputs(tokens), END], initial)[-1]  # (T + 2, 2D)
         for first in range(0, len(positions), _BLOCK):
             block = positions[first : first + _BLOCK]
             rows = torch.tensor(block, device=model.device)  # w_k is row k + 1

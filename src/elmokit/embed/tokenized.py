@@ -8,7 +8,7 @@ from typing import Any
 
 from elmokit.config import BiLMConfig
 from elmokit.errors import DataError
-from elmokit.model.chars import is_truncated
+from elmokit.model.chars import check_tokens, is_truncated
 from elmokit.progress import plural
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import token_starts, words
@@ -36,12 +36,7 @@ def as_tokens(sentence: object, index: int, kind: str = "Sentence") -> Tokenized
         )
     tokens = list(sentence)
     if not set(map(type, tokens)) <= {str}:
-        for k, token in enumerate(tokens):
-            if not isinstance(token, str):
-                raise DataError(
-                    f"Token {k} of {kind.lower()} {index} has type {type(token).__name__} "
-                    f"({token!r:.40}); expected a string."
-                )
+        check_tokens(tokens, f"{kind.lower()} {index}")
     return tokens, None
 
 

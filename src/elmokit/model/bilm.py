@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from elmokit.config import BiLMConfig
 from elmokit.errors import DataError
 from elmokit.model.charcnn import CharacterEncoder, WordEncoder
+from elmokit.model.lexicon import Lexicon
 from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmStack, LstmState
 from elmokit.model.packing import Packing
@@ -41,7 +42,7 @@ class BiLM(nn.Module):
     with them. No state is kept between calls.
     """
 
-    def __init__(self, config: BiLMConfig, *, dropout: float = 0.0) -> None:
+    def __init__(self, config: BiLMConfig) -> None:
         super().__init__()
         self.config = config
         d = config.lstm.projection_dim
@@ -53,8 +54,13 @@ class BiLM(nn.Module):
         else:
             assert config.n_words is not None  # BiLMConfig checks this
             self.encoder = WordEncoder(config.n_words, d)
-        self.forward_lm = LstmStack(config.lstm, dropout)
-        self.backward_lm = LstmStack(config.lstm, dropout)
+        self.forward_lm = LstmStack(config.lstm)
+        self.backward_lm = LstmStack(config.lstm)
+
+    @property
+    def lexicon(self) -> Lexicon | None:
+        """The lexicon of the token encoder; None for other encoders."""
+        return self.encoder.required_lexicon if isinstance(self.encoder, LexiconEncoder) else None
 
     def forward(self, ids: Tensor, state: LstmState | None = None) -> BiLMOutput:
         """Compute the layers of a batch of sentences.

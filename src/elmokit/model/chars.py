@@ -14,7 +14,7 @@ This module needs numpy but not torch, because ONNX models use it as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,28 +88,43 @@ def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> N
         Character ids, a NumPy array of shape (B, T, max_characters). To pass it to a module, use
         `torch.from_numpy`.
     """
-    check_token_lists(sentences)
-    longest = max((len(sentence) for sentence in sentences), default=0)
-    ids = np.full((len(sentences), longest, max_characters), PADDING_POSITION, dtype=np.int64)
-    for row, sentence in enumerate(sentences):
-        ids[row, : len(sentence)] = char_ids_table(sentence, max_characters)
-    return ids
+    return padded_ids(sentences, max_characters, lambda s: char_ids_table(s, max_characters))
 
 
-def check_token_lists(sentences: Sequence[Sequence[str]]) -> None:
-    """Raise an error if a sentence is a string instead of a list of tokens."""
+def padded_ids(
+    sentences: Sequence[Sequence[str]],
+    columns: int,
+    token_ids: Callable[[Sequence[str]], NDArray[np.int64]],
+) -> NDArray[np.int64]:
+    """Return the ids of a batch of tokenized sentences, padded with zero rows to the longest one.
+
+    Args:
+        sentences: The sentences.
+        columns: Number of ids per token.
+        token_ids: Returns the ids of n tokens, shape (n, columns).
+    """
     for i, sentence in enumerate([sentences] if isinstance(sentences, str) else sentences):
         if isinstance(sentence, str):
             raise DataError(
                 f"Sentence {i} is the string {sentence[:60]!r}; expected a list of tokens such as "
                 f"{sentence.split()[:3]!r}. elmokit.tokenize splits a string into tokens."
             )
-        for k, token in enumerate(sentence):
-            if not isinstance(token, str):
-                raise DataError(
-                    f"Token {k} of sentence {i} has type {type(token).__name__} ({token!r:.40}); "
-                    "expected a string."
-                )
+        check_tokens(sentence, f"sentence {i}")
+    longest = max((len(sentence) for sentence in sentences), default=0)
+    ids = np.full((len(sentences), longest, columns), PADDING_POSITION, dtype=np.int64)
+    for row, sentence in enumerate(sentences):
+        ids[row, : len(sentence)] = token_ids(sentence)
+    return ids
+
+
+def check_tokens(tokens: Sequence[object], source: str) -> None:
+    """Raise an error if a token is not a string. `source` describes the sentence."""
+    for k, token in enumerate(tokens):
+        if not isinstance(token, str):
+            raise DataError(
+                f"Token {k} of {source} has type {type(token).__name__} ({token!r:.40}); expected "
+                "a string."
+            )
 
 
 def unpadded_length(ids: NDArray[np.int64], pad: int = _PAD_CHAR) -> NDArray[np.int64]:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
 from elmokit.model.bilm import BiLM
-from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, batch_ids, char_ids_table
-from elmokit.model.lexicon_encoder import LexiconEncoder
+from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE, batch_ids
+from elmokit.model.lexicon import encoder_ids
 from elmokit.model.lstm import LstmState
 from elmokit.model.mix import LayerNorm, ScalarMix
 
@@ -130,9 +130,8 @@ class Elmo(nn.Module):
 
     def token_ids(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Return the ids of tokenized sentences for `forward`, padded with zeros."""
-        encoder = self.bilm.encoder
-        if isinstance(encoder, LexiconEncoder):
-            return torch.from_numpy(encoder.required_lexicon.batch_ids(sentences))
+        if (lexicon := self.bilm.lexicon) is not None:
+            return torch.from_numpy(lexicon.batch_ids(sentences))
         cnn = self.bilm.config.char_cnn
         if cnn is None:
             raise ConfigError("This biLM reads word ids: pass a tensor of ids, not tokens.")
@@ -140,15 +139,12 @@ class Elmo(nn.Module):
 
     def _with_boundaries(self, ids: Tensor) -> Tensor:
         """Add <S> before and </S> after each sentence: (B, T, ...) -> (B, T + 2, ...)."""
-        boundaries, is_token = [BEGIN_SENTENCE, END_SENTENCE], ids > 0
-        if isinstance(encoder := self.bilm.encoder, LexiconEncoder):
-            begin, end = ids.new_tensor(encoder.required_lexicon.token_ids(boundaries))
-        elif (cnn := self.bilm.config.char_cnn) is not None:
-            begin, end = ids.new_tensor(char_ids_table(boundaries, cnn.max_characters_per_token))
-        else:
-            begin, end = ids.new_tensor(self.word_boundaries) + 1
-            is_token = is_token.unsqueeze(-1)
-        return add_boundaries(ids, is_token.any(dim=-1).sum(dim=1), begin, end)
+        config = self.bilm.config
+        words = dict(zip((BEGIN_SENTENCE, END_SENTENCE), self.word_boundaries, strict=True))
+        boundaries = encoder_ids(list(words), config, self.bilm.lexicon, words.__getitem__)
+        begin, end = ids.new_tensor(boundaries)
+        is_token = ids > 0 if config.n_words is not None else (ids > 0).any(dim=-1)
+        return add_boundaries(ids, is_token.sum(dim=1), begin, end)
 
 
 def add_boundaries(ids: Tensor, lengths: Tensor, begin: Tensor, end: Tensor) -> Tensor:

@@ -15,18 +15,19 @@ This module needs numpy but not torch, like `chars.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.config import LexiconConfig
-from elmokit.errors import WeightsError
+from elmokit.config import BiLMConfig, LexiconConfig
+from elmokit.errors import ConfigError, WeightsError
 from elmokit.model.chars import (
     BEGIN_SENTENCE,
     END_SENTENCE,
     PADDING_POSITION,
-    check_token_lists,
+    char_ids_table,
+    padded_ids,
 )
 
 BEGIN = "<bos>"
@@ -112,12 +113,7 @@ class Lexicon:
         Returns:
             Shape (B, T, columns).
         """
-        check_token_lists(sentences)
-        longest = max((len(sentence) for sentence in sentences), default=0)
-        ids = np.full((len(sentences), longest, self.columns), PADDING_POSITION, dtype=np.int64)
-        for row, sentence in enumerate(sentences):
-            ids[row, : len(sentence)] = self.token_ids(sentence)
-        return ids
+        return padded_ids(sentences, self.columns, self.token_ids)
 
     def _spelling(self, token: str) -> list[int]:
         indices, unknown = self._characters, self._characters[UNKNOWN]
@@ -129,6 +125,36 @@ class Lexicon:
     def __repr__(self) -> str:
         n_words, n_characters = len(self.words or ()), len(self.characters or ())
         return f"Lexicon({n_words:,} words, {n_characters:,} characters)"
+
+
+def encoder_ids(
+    tokens: Sequence[str],
+    config: BiLMConfig,
+    lexicon: Lexicon | None,
+    word_index: Callable[[str], int] | None,
+) -> NDArray[np.int64]:
+    """Return the ids that the token encoder of a biLM reads.
+
+    Args:
+        tokens: The tokens.
+        config: The configuration of the biLM.
+        lexicon: The lexicon, for a model that has one.
+        word_index: Returns the index of a word in the vocabulary, which a model needs that reads
+            words.
+
+    Returns:
+        Shape (number of tokens, columns), or (number of tokens,) for a model that reads words.
+    """
+    if config.char_cnn is not None:
+        return char_ids_table(tokens, config.char_cnn.max_characters_per_token)
+    if lexicon is not None:
+        return lexicon.token_ids(tokens)
+    if word_index is None:
+        raise ConfigError(
+            "The model reads words, not characters, but has no vocabulary. Put its vocab.txt into "
+            "the same directory as the weights."
+        )
+    return np.array([word_index(token) + 1 for token in tokens], dtype=np.int64)
 
 
 def _indices(entries: Sequence[str] | None, name: str, specials: Sequence[str]) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from elmokit.errors import ConfigError, ElmoWarning
+from elmokit.errors import ConfigError, warn
 
 LayerNorm = Literal["token", "batch"] | bool
 
@@ -49,11 +48,9 @@ class ScalarMix(nn.Module):
                 f"Invalid layer_norm {layer_norm!r}: expected False, True, 'token' or 'batch'."
             )
         if layer_norm == "batch":
-            warnings.warn(
+            warn(
                 "layer_norm='batch' makes a vector depend on the other sentences of its batch; "
-                "use it only to match AllenNLP's do_layer_norm=True.",
-                ElmoWarning,
-                stacklevel=2,
+                "use it only to match AllenNLP's do_layer_norm=True."
             )
         self.layer_norm = "token" if layer_norm is True else layer_norm
         self.top_only = top_only
@@ -98,17 +95,15 @@ class ScalarMix(nn.Module):
         variance = (((values - mean) * is_token) ** 2).sum() / count
         return ((values - mean) / torch.sqrt(variance + _BATCH_EPS)).to(layer.dtype)
 
-    def penalty(self, strength: float, *, centered: bool = False) -> Tensor:
+    def penalty(self, strength: float) -> Tensor:
         """Return lambda * ||w||^2, for a task to add to its loss.
 
         A large lambda keeps the mix close to the average of the layers.
 
         Args:
             strength: lambda. The paper used 0.001 to 1.
-            centered: Return lambda * ||w - 1 / (L + 1)||^2, as in the first draft of the paper.
         """
-        center = 1.0 / len(self.w) if centered else 0.0
-        return strength * ((self.w - center) ** 2).sum()
+        return strength * (self.w**2).sum()
 
 
 def _initial_w(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> Tensor:

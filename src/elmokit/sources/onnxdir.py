@@ -108,16 +108,15 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
     check_available()
     from elmokit.convert.onnx_graph import to_array
     from elmokit.convert.onnx_modules import bilm_model, encoder_model
-    from elmokit.model.lexicon_encoder import LexiconEncoder
 
     parts.check()
-    config, encoder, warm = parts.bilm.config, parts.bilm.encoder, parts.warm
+    config, warm = parts.bilm.config, parts.warm
     return OnnxParts(
         config,
         encoder_model(parts.bilm, storage).SerializeToString(),
         bilm_model(parts.bilm, storage).SerializeToString(),
         vocabulary=None if config.n_words is None else parts.vocabulary,
-        lexicon=encoder.required_lexicon if isinstance(encoder, LexiconEncoder) else None,
+        lexicon=parts.bilm.lexicon,
         warm=None if warm is None else (to_array(warm.cell), to_array(warm.hidden)),
         card=parts.card,
         metadata={**parts.metadata, "onnx": {"storage": storage}},

@@ -27,8 +27,6 @@ from elmokit.model.scoring import Losses, Scorer, TextTypes
 
 #: A function from types to x_k, shape (n, D).
 Encode = Callable[[NDArray[np.int64]], Tensor]
-#: A function from types to inputs of the token encoder, shape (n, C) or (n,).
-EncoderInputs = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -114,14 +112,12 @@ def make_encoder(engine: Engine, chars: NDArray[np.uint16] | None) -> Encode:
         engine: The model.
         chars: The character ids of all types. None for models with word input.
     """
-    if chars is None:
-        return encoder_from(engine, lambda types: types + 1)
-    return encoder_from(engine, lambda types: chars[types].astype(np.int64))
 
+    def encode(types: NDArray[np.int64]) -> Tensor:
+        ids = types + 1 if chars is None else chars[types].astype(np.int64)
+        return engine.encode(torch.from_numpy(ids))
 
-def encoder_from(engine: Engine, inputs: EncoderInputs) -> Encode:
-    """Return a function from types to x_k, given a function from types to encoder inputs."""
-    return lambda types: engine.encode(torch.from_numpy(inputs(types)))
+    return encode
 
 
 def prepared_types(encode: Encode, n_words: int) -> TextTypes:

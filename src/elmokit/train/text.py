@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from elmokit.data.counting import WordIds
 from elmokit.data.layout import END_ID, RESERVED, UNKNOWN_ID
 from elmokit.data.reading import Sentence
 from elmokit.errors import ConfigError, DataError
 from elmokit.model.bilm import BiLM
-from elmokit.model.chars import char_ids_table
 from elmokit.model.engine import Engine
-from elmokit.model.lexicon_encoder import LexiconEncoder
+from elmokit.model.lexicon import encoder_ids
 from elmokit.model.lstm import LstmState
 from elmokit.model.scoring import Scorer
 from elmokit.text.vocab import SPECIALS, Vocabulary
@@ -30,7 +31,6 @@ from elmokit.train.evaluate import (
     Encode,
     LossSums,
     Perplexity,
-    encoder_from,
     prepared_types,
     split_sequences,
 )
@@ -56,18 +56,14 @@ class TextGroup:
 
     def encoder(self, bilm: BiLM, engine: Engine, vocabulary: Vocabulary | None) -> Encode:
         """Return a function from ids of this group to x_k."""
-        cnn = bilm.config.char_cnn
+        word_index = None if vocabulary is None else vocabulary.index
 
-        def encoder_inputs(types: NDArray[np.int64]) -> NDArray[np.int64]:
+        def encode(types: NDArray[np.int64]) -> Tensor:
             words = [self.words[number] for number in types.tolist()]
-            if cnn is not None:
-                return char_ids_table(words, cnn.max_characters_per_token)
-            if isinstance(bilm.encoder, LexiconEncoder):
-                return bilm.encoder.required_lexicon.token_ids(words)
-            assert vocabulary is not None  # models with word input always have a vocabulary
-            return np.array([vocabulary.index(word) + 1 for word in words], dtype=np.int64)
+            ids = encoder_ids(words, bilm.config, bilm.lexicon, word_index)
+            return engine.encode(torch.from_numpy(ids))
 
-        return encoder_from(engine, encoder_inputs)
+        return encode
 
 
 def text_groups(
@@ -88,40 +84,35 @@ def text_groups(
     min_tokens = _GROUP_TOKENS if group_tokens is None else group_tokens
     words = [*SPECIALS, *(word for word in vocabulary or () if word not in SPECIALS)]
     ids = {word: number for number, word in enumerate(words)} | dict.fromkeys(RESERVED, UNKNOWN_ID)
-    group = _GroupBuilder(words, ids)
+    group: list[Sentence] = []
+    n_tokens = 0
     for sentence in sentences:
-        is_new_document = sentence.document != group.document
-        if len(group.tokens) >= min_tokens and (is_new_document or not whole_documents):
-            yield group.build()
-            group = _GroupBuilder(words, ids)
-        group.add(sentence)
-    if group.tokens:
-        yield group.build()
+        is_new_document = group and sentence.document != group[-1].document
+        if n_tokens >= min_tokens and (is_new_document or not whole_documents):
+            yield _make_group(group, words, ids)
+            group, n_tokens = [], 0
+        group.append(sentence)
+        n_tokens += len(sentence.words) + 1
+    if group:
+        yield _make_group(group, words, ids)
 
 
-class _GroupBuilder:
-    """Builds a `TextGroup` from sentences."""
-
-    def __init__(self, words: list[str], ids: dict[str, int]) -> None:
-        self.tokens = array("I")
-        self.document = -1
-        self._starts: list[int] = []
-        self._words = words
-        self._ids = WordIds(ids, first=len(words))
-
-    def add(self, sentence: Sentence) -> None:
-        if sentence.document != self.document:
-            self._starts.append(len(self.tokens))
-            self.document = sentence.document
-        self.tokens.extend(map(self._ids.__getitem__, sentence.words))
-        self.tokens.append(END_ID)
-
-    def build(self) -> TextGroup:
-        return TextGroup(
-            np.frombuffer(self.tokens, dtype=np.uint32),
-            np.array([*self._starts, len(self.tokens)], dtype=np.int64),
-            [*self._words, *self._ids.new_words()],
-        )
+def _make_group(sentences: list[Sentence], words: list[str], ids: dict[str, int]) -> TextGroup:
+    group_ids = WordIds(ids, first=len(words))
+    tokens = array("I")
+    starts: list[int] = []
+    document = -1
+    for sentence in sentences:
+        if sentence.document != document:
+            starts.append(len(tokens))
+            document = sentence.document
+        tokens.extend(map(group_ids.__getitem__, sentence.words))
+        tokens.append(END_ID)
+    return TextGroup(
+        np.frombuffer(tokens, dtype=np.uint32),
+        np.array([*starts, len(tokens)], dtype=np.int64),
+        [*words, *group_ids.new_words()],
+    )
 
 
 def evaluate_text(

@@ -222,7 +222,7 @@ class NativeEngine(CpuEngine):
         )
         shards = max(1, min(torch.get_num_threads() // 2, len(packing.order) // _ROWS_PER_THREAD))
 
-        def read(direction: int, shard: int) -> None:
+        def run(direction: int, shard: int) -> None:
             half = layers[:, :, direction * d : (direction + 1) * d]
             for j, layer in enumerate(self._directions[direction]):
                 failed = self._library.elmo_read(
@@ -237,7 +237,7 @@ class NativeEngine(CpuEngine):
                         "Not enough memory to process a batch. Reduce batch_tokens of the model."
                     )
 
-        return [partial(read, direction, shard) for shard in range(shards) for direction in (0, 1)]
+        return [partial(run, direction, shard) for shard in range(shards) for direction in (0, 1)]
 
 
 def native_engine(bilm: BiLM, folder: Path) -> NativeEngine:
