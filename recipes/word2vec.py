@@ -57,7 +57,7 @@ def main() -> None:
     import gensim
 
     began = time.monotonic()
-    corpus = Corpus.open(args.data, check=False)
+    corpus = Corpus.open(args.data)
     with tempfile.TemporaryDirectory(dir=args.output.parent) as folder:
         text = Path(folder) / "text"
         with text.open("w", encoding="utf-8") as file:

@@ -118,7 +118,7 @@ def count(data: Path, files: list[tuple[str, Path]]) -> list[dict[str, object]]:
     from elmokit.data.layout import END_ID
     from elmokit.data.reading import read_paragraphs
 
-    corpus = Corpus.open(data, check=False)
+    corpus = Corpus.open(data)
     tokens, starts = corpus.tokens(), corpus.documents()
     totals: dict[str, np.ndarray] = {}
     first = 0

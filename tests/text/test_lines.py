@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elmokit.errors import DataError
-from elmokit.text.lines import Line, SkippedLines, check_files, missing_file_message, read_lines
+from elmokit.text.lines import Line, SkippedLines, read_lines
 
 
 def write(folder: Path, name: str, content: bytes) -> Path:
@@ -147,9 +147,7 @@ def test_missing_file_and_directory_are_identified(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sentence", ["I read the book .", "Dr. Smith swam", "I read it. " * 40])
 def test_sentence_instead_of_a_file_name_gives_a_hint(sentence: str) -> None:
     assert "echo 'I read it .' | elmo COMMAND -" in error_of(Path(sentence))
-    with pytest.raises(DataError, match="elmo COMMAND -"):
-        check_files([sentence])
-    assert missing_file_message("two words.txt") == "two words.txt does not exist."
+    assert error_of(Path("two words.txt")) == "two words.txt does not exist."
 
 
 def test_minus_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,9 +24,8 @@ from typing import Any, NamedTuple
 
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.errors import DataError, ElmoError, optional_imports
-from elmokit.text.lines import STDIN, Line, SkippedLines, check_files, read_lines, read_pieces
-from elmokit.text.sentences import sentence_spans
-from elmokit.text.tokenize import words
+from elmokit.text.lines import Line, SkippedLines, check_files, read_lines, read_pieces
+from elmokit.text.sentences import sentence_spans, tokenize_line
 
 #: Maximum size of a sentence in bytes. (`job.py` limits the number of tokens.)
 MAX_SENTENCE_BYTES = 2**20
@@ -78,9 +77,9 @@ class Chunk:
     def digest(self) -> str:
         """A digest of the text and its position."""
         digest = hashlib.blake2b(b"%d\n" % self.is_last, digest_size=16)
-        for *place, text in self.passages:
+        for *position, text in self.passages:
             encoded = text.encode("utf-8", "surrogatepass")
-            digest.update(b"%d %d %d %d %d\n" % (*place, len(encoded)))
+            digest.update(b"%d %d %d %d %d\n" % (*position, len(encoded)))
             digest.update(encoded)
         return digest.hexdigest()
 
@@ -123,7 +122,7 @@ def is_remote(name: str) -> bool:
 
 
 def _is_parquet(name: str) -> bool:
-    return name.lower().endswith(".parquet") and name != STDIN
+    return name.lower().endswith(".parquet")
 
 
 def _passages(
@@ -215,21 +214,6 @@ def _import_pyarrow() -> Any:
 
 
 # ------------------------------------------------------------------------------------- sentences
-
-
-def tokenize_line(
-    text: str, *, tokenized: bool, split: bool
-) -> Iterator[tuple[int, str, list[str]]]:
-    """Yield the offset, text and tokens of each sentence of a line.
-
-    Args:
-        text: The line.
-        tokenized: Whether the text is already tokenized, with tokens separated by whitespace.
-        split: Whether to split the line into sentences.
-    """
-    for begin, end in sentence_spans(text) if split else [(0, len(text))]:
-        sentence = text[begin:end]
-        yield begin, sentence, sentence.split() if tokenized else words(sentence)
 
 
 class Sentence(NamedTuple):

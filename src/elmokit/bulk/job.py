@@ -18,7 +18,7 @@ import numpy as np
 
 from elmokit import __version__
 from elmokit.bulk.formats.block import Array, make_block
-from elmokit.bulk.input import Chunk, Passage, tokenize_line
+from elmokit.bulk.input import Chunk, Passage
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.store import Output, Record, Times
 from elmokit.config import BiLMConfig
@@ -27,6 +27,7 @@ from elmokit.embed.embedder import Embedder
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.tokenized import truncated_tokens
 from elmokit.errors import DataError
+from elmokit.text.sentences import tokenize_line
 from elmokit.text.tokenize import token_starts
 
 #: Maximum number of tokens of a sentence.

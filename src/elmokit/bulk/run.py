@@ -127,9 +127,15 @@ class Run:
             self._tokens = resumed["tokens"]
             self._n_bytes = sum(int(record["n_bytes"]) for record in self._records.values())
             started = time.monotonic()
-            with out.assemble(self._description, self._times, self._records) as on_finished:
+            job = ChunkJob(self.documents, self.settings, out)
+            unfinished = self._unfinished_chunks(dict(self._records))
+            with (
+                out.assemble(self._description, self._times, self._records) as on_finished,
+                closing(unfinished),
+                closing(self.executor.run(job, unfinished)) as chunks,
+            ):
                 on_progress(self._progress())
-                for chunk in self._run_jobs():
+                for chunk in chunks:
                     self._add(chunk)
                     on_finished(int(chunk.record["chunk"]))
                     on_progress(self._progress())
@@ -137,12 +143,6 @@ class Run:
         return self._summary(
             total_counts(self._records.values()), resumed, time.monotonic() - started
         )
-
-    def _run_jobs(self) -> Iterator[FinishedChunk]:
-        job = ChunkJob(self.documents, self.settings, self.output)
-        chunks = self._missing_chunks(dict(self._records))
-        with closing(chunks), closing(self.executor.run(job, chunks)) as jobs:
-            yield from jobs
 
     # ------------------------------------------------------------------------------------- input
 
@@ -157,7 +157,7 @@ class Run:
             digest.update(chunk.digest.encode())
         return digest.hexdigest()
 
-    def _missing_chunks(self, finished: Records) -> Generator[Chunk, None, None]:
+    def _unfinished_chunks(self, finished: Records) -> Generator[Chunk, None, None]:
         """Read the text and yield the chunks that are not finished.
 
         Raises:

@@ -128,7 +128,7 @@ class TypeCounter:
         self._numbers = WordIds({word: number for number, word in enumerate(SPECIALS)})
         for word in vocabulary:
             _ = self._numbers[word]  # a lookup assigns the next id to a new word
-        self._n_given = len(self._numbers)
+        self._n_fixed = len(self._numbers)
         self._counts = np.zeros(max(1 << 16, len(self)), np.int64)
 
     def __len__(self) -> int:
@@ -167,7 +167,7 @@ class TypeCounter:
         Args:
             counts: Number of occurrences of each provisional id in the training split.
         """
-        words, first = list(self._numbers), self._n_given
+        words, first = list(self._numbers), self._n_fixed
         by_word = sorted(range(first, len(words)), key=words.__getitem__)
         order = np.array([*range(first), *by_word])
         # A stable sort keeps words with equal counts in alphabetical order.

@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from elmokit.errors import DataError
 from elmokit.text.lines import STDIN, Line, SkippedLines, check_files, read_lines
-from elmokit.text.sentences import split_sentences
-from elmokit.text.tokenize import words
+from elmokit.text.sentences import tokenize_line
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,9 @@ class LineSplitter:
 
     def sentences(self, line: str) -> list[list[str]]:
         """Return the words of each sentence of a line."""
-        if self.tokenized:
-            sentences = [line.split()]
-        elif self.one_sentence_per_line:
-            sentences = [words(line)]
-        else:
-            sentences = list(map(words, split_sentences(line)))
-        return [sentence for sentence in sentences if sentence]
+        split = not (self.one_sentence_per_line or self.tokenized)
+        sentences = tokenize_line(line, tokenized=self.tokenized, split=split)
+        return [words for _, _, words in sentences if words]
 
 
 class Sentence(NamedTuple):

@@ -227,19 +227,19 @@ class Streams:
             )
         try:
             document, offset = (np.array(position[k], np.int64) for k in ("document", "offset"))
-            epoch, taken, block, given = (
+            epoch, taken, block, n_returned = (
                 int(position[k]) for k in ("epoch", "taken", "block_number", "given")
             )
             is_valid = document.shape == offset.shape == (self._rows,)
-            is_valid &= min(epoch, taken, block, given, *offset, *document + 1) >= 0
-            is_valid &= given < _BATCHES_PER_BLOCK and taken <= self.n_documents
+            is_valid &= min(epoch, taken, block, n_returned, *offset, *document + 1) >= 0
+            is_valid &= n_returned < _BATCHES_PER_BLOCK and taken <= self.n_documents
             is_valid &= all((document < 0) | (offset < np.diff(self._documents)[document]))
         except (KeyError, TypeError, ValueError, IndexError, OverflowError):
             is_valid = False
         if not is_valid:
             raise DataError("The checkpoint has no valid position. Resume from an older one.")
         self._start = _Position(epoch, taken, document, offset)
-        self._block_number, self._n_returned = block, given
+        self._block_number, self._n_returned = block, n_returned
         self._block = None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import errno
 import importlib
 import os
 import sys
@@ -126,6 +125,7 @@ def _split_incomplete_end(raw: bytes) -> tuple[bytes, bytes]:
 
 def _raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
     """Yield lines as bytes. Errors of files and decompressors are converted to a `DataError`."""
+    check_files([path])
     number = 0
     try:
         with _open(path) as stream:
@@ -134,20 +134,12 @@ def _raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
                 number += 1
     except ElmoError:
         raise
-    except FileNotFoundError:
-        raise DataError(missing_file_message(name)) from None
-    except IsADirectoryError:
-        raise DataError(
-            f"{name} is a directory: expected a text file. List its files: {name}/*.txt"
-        ) from None
     except EOFError:
         raise DataError(
             f"{name} is truncated: the compressed data ends after line {number}. "
             "Copy or download it again."
         ) from None
     except Exception as error:  # decompressors raise various errors
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            raise DataError(missing_file_message(name)) from None
         raise DataError(f"Cannot read {name} after line {number}: {error}") from error
 
 
@@ -159,9 +151,12 @@ def check_files(files: Iterable[str | os.PathLike[str]]) -> None:
     for name in names:
         # Path.exists raises an error for very long names, for example if a sentence is passed.
         if name != STDIN and not os.path.exists(name):  # noqa: PTH110
-            raise DataError(missing_file_message(name))
+            message = f"{name} does not exist."
+            if " " in name.strip() and not Path(name).suffix[1:].isalnum():
+                message += " Expected a file. To pass text: echo 'I read it .' | elmo COMMAND -"
+            raise DataError(message)
         if name != STDIN and Path(name).is_dir():
-            raise DataError(f"{name} is a directory: expected a file. List the files in it.")
+            raise DataError(f"{name} is a directory: expected a file. List its files: {name}/*")
 
 
 def text_size(files: Iterable[str | os.PathLike[str]]) -> int | None:
@@ -171,14 +166,6 @@ def text_size(files: Iterable[str | os.PathLike[str]]) -> int | None:
     if any(path.suffix.lower() in unknown or not path.is_file() for path in paths):
         return None
     return sum(path.stat().st_size for path in paths)
-
-
-def missing_file_message(name: str) -> str:
-    """Return an error message for a missing file, with a hint if the name looks like a sentence."""
-    message = f"{name} does not exist."
-    if " " in name.strip() and not Path(name).suffix[1:].isalnum():
-        message += " Expected a file. To pass text directly: echo 'I read it .' | elmo COMMAND -"
-    return message
 
 
 def _encoding_hint(name: str, *, can_skip: bool) -> str:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 
 from elmokit.text.abbreviations import ENDINGS, NUMBERED, TITLES
-from elmokit.text.tokenize import Token, tokenize
+from elmokit.text.tokenize import Token, tokenize, words
 
 _CLOSERS = r"""["')\]}\u2019\u201d\u00bb\u203a\u300d\u300f\uff09\u3011\u300b]"""
 _OPENERS = r"""["'(\[{`\u2018\u201c\u201e\u00ab\u2039\u00bf\u00a1*_-]"""
@@ -53,6 +53,21 @@ def tokenize_sentences(text: str) -> Iterator[list[Token]]:
     """Yield the tokens of each sentence, with their offsets in `text`."""
     for start, end in sentence_spans(text):
         yield [Token(t.text, start + t.start, start + t.end) for t in tokenize(text[start:end])]
+
+
+def tokenize_line(
+    text: str, *, tokenized: bool, split: bool
+) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield the offset, text and tokens of each sentence of a line.
+
+    Args:
+        text: The line.
+        tokenized: Whether the text is already tokenized, with tokens separated by whitespace.
+        split: Whether to split the line into sentences.
+    """
+    for start, end in sentence_spans(text) if split else [(0, len(text))]:
+        sentence = text[start:end]
+        yield start, sentence, sentence.split() if tokenized else words(sentence)
 
 
 def split_sentences(text: str) -> list[str]:

@@ -138,6 +138,4 @@ def read_description(
         raise DataError(f"its description is damaged ({error!r})") from error
     if version != FORMAT_VERSION:
         raise DataError(f"it has format version {version}, but elmokit expects {FORMAT_VERSION}")
-    if "layers" in values:  # the name in older files
-        values["layer"] = values.pop("layers")
     return Layout.from_dict(values), metadata
