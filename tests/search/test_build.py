@@ -15,7 +15,7 @@ import elmokit
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice
 from elmokit.embed.model import ElmoModel
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
-from elmokit.search.build import IndexSettings, build_index, kept_tokens
+from elmokit.search.build import IndexSettings, build_index, count_finished_tokens
 from elmokit.search.files import MANIFEST
 from elmokit.search.index import TokenIndex
 from tests.conftest import TINY_MODEL
@@ -224,7 +224,7 @@ def test_interrupted_build_only_resumes_with_the_same_settings_and_text(
 
     with pytest.raises(KeyboardInterrupt):
         build_index(elmo, [text], out, TOKENIZED, on_progress=stop)
-    assert kept_tokens(out) > 0
+    assert count_finished_tokens(out) > 0
     with pytest.raises(DataError, match="--resume"):
         TokenIndex.open(out)
     with pytest.raises(OutputError, match="--resume"):
@@ -257,8 +257,8 @@ def test_kill_9_loses_nothing(
     ):
         assert kill_when(pause, build_in_child, [text], str(out), {"resume": True})
         assert not (out / MANIFEST).exists()
-        assert kept_tokens(out) >= kept
-        kept = kept_tokens(out)
+        assert count_finished_tokens(out) >= kept
+        kept = count_finished_tokens(out)
     assert kept == index.tokens
     # ... and after it
     last = Pause("elmokit.search.files.publish", after=True)

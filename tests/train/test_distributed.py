@@ -24,13 +24,13 @@ from safetensors.torch import load_file
 
 from elmokit.data.corpus import Corpus
 from elmokit.data.streams import Streams
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, ElmoError
 from elmokit.settings import with_settings
 from elmokit.train import checkpoint
 from elmokit.train.__main__ import arguments
 from elmokit.train.batches import make_batch, needed_columns
 from elmokit.train.config import RunConfig, run_preset
-from elmokit.train.distributed import SINGLE_PROCESS, Group, RanksDifferError
+from elmokit.train.distributed import SINGLE_PROCESS, Group
 from elmokit.train.loop import train
 from tests.process_utils import HANG_SECONDS, Child, Pause, start
 from tests.train.conftest import SETTINGS
@@ -257,7 +257,7 @@ def rank_of_steps(rank: int, world: int, port: int, kind: str, data: str, out: s
         made.head.bias[0] += rank
     try:
         group.check_identical("weights", made.head.parameters())
-    except RanksDifferError as error:
+    except ElmoError as error:
         values["error"] = str(error)
     (Path(out) / f"{rank}.json").write_text(json.dumps(values))
     dist.destroy_process_group()

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from elmokit.errors import ElmoError
 from elmokit.train.config import run_preset
-from elmokit.train.step import OutOfMemoryError, explain_out_of_memory
+from elmokit.train.step import explain_out_of_memory
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,7 @@ from elmokit.train.step import OutOfMemoryError, explain_out_of_memory
 )
 def test_out_of_memory_is_an_elmo_error(error: Exception) -> None:
     with (
-        pytest.raises(OutOfMemoryError, match=r"32 rows.*step\.rows=16"),
+        pytest.raises(ElmoError, match=r"32 rows.*step\.rows=16"),
         explain_out_of_memory(run_preset("toy").step),
     ):
         raise error

@@ -62,7 +62,12 @@ def index(
         )
     from elmokit.bulk.input import check_documents
     from elmokit.embed.loading import load
-    from elmokit.search.build import IndexSettings, build_index, check_index_output, kept_tokens
+    from elmokit.search.build import (
+        IndexSettings,
+        build_index,
+        check_index_output,
+        count_finished_tokens,
+    )
 
     summary: dict[str, Any] = {}
     if files:
@@ -83,7 +88,7 @@ def index(
                 options = {**flags, "skip_bad": skip_bad}
                 result = build_index(elmo, files, output, settings, on_progress=bar, **options)
         except KeyboardInterrupt:
-            log(f"Interrupted. {saved_work(kept_tokens(output), 'token')}")
+            log(f"Interrupted. {saved_work(count_finished_tokens(output), 'token')}")
             raise typer.Exit(INTERRUPTED) from None
         log_summary(
             result.output,

@@ -19,7 +19,7 @@ from elmokit.embed.topk import TopK
 from elmokit.errors import ConfigError
 from elmokit.search.files import MANIFEST, column_name, database_errors, import_lance, table_path
 from elmokit.search.index import TokenIndex
-from elmokit.search.neighbors import NeighborFilter, Query, SearchRequest, Tokens
+from elmokit.search.neighbors import NeighborFilter, Query, SearchRequest
 from elmokit.storage.lock import run_lock
 
 _SAMPLE_SIZE = 200  # tokens that are used as queries to measure recall
@@ -61,7 +61,7 @@ def _search(index: TokenIndex, choice: LayerChoice, request: SearchRequest) -> T
             rows = index.tables["tokens"].to_table(
                 columns=[*index.columns([choice]), "_distance"],
                 nearest={**nearest, "k": n_candidates},
-                filter=_condition(index, request.queries, request.filter),
+                filter=_condition(index, request),
                 prefilter=True,
             )
         best = index.compare(rows.to_batches(), request)[0]
@@ -71,15 +71,12 @@ def _search(index: TokenIndex, choice: LayerChoice, request: SearchRequest) -> T
         n_candidates = min(4 * n_candidates, index.tokens)
 
 
-def _condition(index: TokenIndex, query: Tokens, filter: NeighborFilter) -> str:
-    """Return the SQL filter for one query."""
-    conditions = [f"token != {query.ids[0]}"]
-    if filter.words != "any":
-        same = index.same_words(query.words)
-        conditions.append(same if filter.words == "same" else f"NOT ({same})")
-    if filter.other_sentences:
-        conditions.append(f"sentence_hash != {query.sentences[0]}")
-    return " AND ".join(conditions)
+def _condition(index: TokenIndex, request: SearchRequest) -> str | None:
+    """Return the SQL filter for words. `ExactSearch` applies the other filters."""
+    if request.filter.words == "any":
+        return None
+    same = index.same_words(request.queries.words)
+    return same if request.filter.words == "same" else f"NOT ({same})"
 
 
 # --------------------------------------------------------------------------------------- building

@@ -176,7 +176,7 @@ def _already_exists(out: Path) -> OutputError:
     )
 
 
-def kept_tokens(out: Path) -> int:
+def count_finished_tokens(out: Path) -> int:
     """Return the number of tokens that an interrupted run to `out` has finished."""
     return IndexMeta.read(out, UNFINISHED).tokens if (out / UNFINISHED).exists() else 0
 

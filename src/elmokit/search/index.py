@@ -391,8 +391,8 @@ class TokenIndex:
             ("on disk", f"{folder_bytes(self.folder) / 1e6:,.1f} MB"),
             ("model", f"{meta.source} ({meta.model[:12]}), state {meta.state}"),
         ]
-        for name, about in meta.ann.items():
-            rows.append((f"approximate, {name}", f"recall {about['recall_at_10']:.3f}"))
+        for name, parameters in meta.ann.items():
+            rows.append((f"approximate, {name}", f"recall {parameters['recall_at_10']:.3f}"))
         return html.card(f"TokenIndex {self.folder.name}", rows)
 
 

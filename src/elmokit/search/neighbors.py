@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,8 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenized import as_tokens, check_sentences
 from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray, unit
-from elmokit.errors import ConfigError, check_choice
+from elmokit.errors import ConfigError
+from elmokit.settings import Settings
 from elmokit.text.marked import Marked
 
 Ids = NDArray[np.int64]
@@ -49,8 +50,7 @@ class Passage(NamedTuple):
     where: str = ""
 
 
-@dataclass(frozen=True)
-class NeighborFilter:
+class NeighborFilter(Settings):
     """Which tokens may be neighbors.
 
     Attributes:
@@ -64,10 +64,6 @@ class NeighborFilter:
     words: Words = "any"
     distinct: Distinct = "sentence"
     other_sentences: bool = False
-
-    def __post_init__(self) -> None:
-        check_choice("words", self.words, get_args(Words))
-        check_choice("distinct", self.distinct, get_args(Distinct))
 
 
 @dataclass(frozen=True)
@@ -219,7 +215,7 @@ def neighbors(
     words = word_ids(q.word for q in marked)
     tokens = query_tokens(parsed, choices, words, Query.vector)
     search = ExactSearch(SearchRequest(tokens, choices, k, filter or NeighborFilter()))
-    kept: dict[int, Neighbor] = {}
+    listed: dict[int, Neighbor] = {}
     end = 0
     for window in windows(_tokenize(text, max_tokens), _WINDOW_TOKENS):
         layers = model.compute([tokens for tokens, _ in window], state)
@@ -238,15 +234,15 @@ def neighbors(
         )
         # Keep only the sentences of the tokens that are among the nearest.
         nearest = collect_ids(search.best)
-        kept = {number: kept[number] for number in nearest if number < end}
-        for number in nearest[len(kept) :]:
+        listed = {number: listed[number] for number in nearest if number < end}
+        for number in nearest[len(listed) :]:
             i = int(np.searchsorted(starts, number, side="right")) - 1
             sentence, where = window[i]
-            kept[number] = Neighbor(1.0, Marked(tuple(sentence), number - int(starts[i])), where)
+            listed[number] = Neighbor(1.0, Marked(tuple(sentence), number - int(starts[i])), where)
         end = int(starts[-1])
         if on_window is not None:
             on_window(end)
-    return list_neighbors(parsed, choices, search.best, kept, end)
+    return list_neighbors(parsed, choices, search.best, listed, end)
 
 
 def _tokenize(

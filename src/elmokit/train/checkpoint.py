@@ -94,8 +94,7 @@ def save(
         return path
     with replace_directory(path) as folder:
         write_tensors(_weights(step), folder / WEIGHTS)
-        count = {"count": step.optimizer.count.reshape(1)}
-        write_tensors(step.moments() | count, folder / OPTIMIZER)
+        write_tensors(_optimizer_state(step), folder / OPTIMIZER)
         write_tensors({**state, "random": random_states[0]}, folder / STATE)
         if group.world_size > 1:
             write_tensors({"random": random_states}, folder / RANDOM)
@@ -129,9 +128,7 @@ def newest_intact(run: Path, log: LogFn = no_log) -> tuple[Path, Progress, dict[
 def load(path: Path, step: TrainStep, n_steps: int, group: Group = SINGLE_PROCESS) -> None:
     """Load a checkpoint that was saved after `n_steps` steps into `step`."""
     _read_into(_weights(step), path / WEIGHTS)
-    count = step.optimizer.count.reshape(1)
-    _read_into(step.moments() | {"count": count}, path / OPTIMIZER)
-    step.optimizer.count.copy_(count[0])
+    _read_into(_optimizer_state(step), path / OPTIMIZER)
     state = {name: _empty_for_all_rows(t, group) for name, t in step.state._asdict().items()}
     random_state = torch.empty_like(torch.get_rng_state())
     _read_into({**state, "random": random_state}, path / STATE)
@@ -206,6 +203,11 @@ def _weights(step: TrainStep) -> dict[str, Tensor]:
     """Return all weights of a step by name."""
     modules = {"bilm": step.bilm, "head": step.head}
     return {f"{m}.{name}": t for m in modules for name, t in modules[m].state_dict().items()}
+
+
+def _optimizer_state(step: TrainStep) -> dict[str, Tensor]:
+    """Return views of the moments and the number of steps."""
+    return step.moments() | {"count": step.optimizer.count.view(1)}
 
 
 def _empty_for_all_rows(state: Tensor, group: Group) -> Tensor:

@@ -47,14 +47,6 @@ from elmokit.train.batches import Batch
 _TIMEOUT = timedelta(hours=2)
 
 
-class RankLostError(ElmoError):
-    """The connection to another rank was lost."""
-
-
-class RanksDifferError(ElmoError):
-    """The weights are not identical on all ranks."""
-
-
 @dataclass(frozen=True)
 class Group:
     """The processes of a run.
@@ -168,7 +160,7 @@ class Group:
         digests = self.gather(local_digest, 0).tolist()
         if len(set(digests)) > 1:
             ranks = [rank for rank, value in enumerate(digests) if value != digests[0]]
-            raise RanksDifferError(
+            raise ElmoError(
                 f"The {description} of rank {', '.join(map(str, ranks))} differ from those of rank "
                 "0. All ranks must use the same versions of elmokit and torch, settings, DATA and "
                 "RUN. Fix the differences, then continue with --resume."
@@ -207,7 +199,7 @@ def join(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
     except RuntimeError as error:
         if "gloo" not in str(error):
             raise
-        raise RankLostError(
+        raise ElmoError(
             f"Rank {group.rank} lost the connection to another rank ({error}). See the output of "
             "that rank. To continue from the last checkpoint, use --resume."
         ) from error

@@ -65,15 +65,10 @@ def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> 
     Raises:
         ConfigError: The head does not match the vocabulary of the text.
     """
-    if parts.bilm.config.lexicon is not None:
-        raise ConfigError(
-            f"{parts.source} uses a lexicon (ELMoForManyLangs). Such models cannot be fine-tuned. "
-            "Instead, train a new model for your language with: elmo prepare, elmo train."
-        )
     if parts.bilm.config.char_cnn is None:
         raise ConfigError(
-            f"The input of {parts.source} is words, not characters. Such models cannot be "
-            "fine-tuned, because they cannot represent new words. Use a model with a character CNN."
+            f"{parts.source} has no character CNN, so it cannot be fine-tuned. Use another model, "
+            "or train a new model for your language with: elmo prepare, elmo train."
         )
     if parts.head is None or new_head:
         head = unigram_head(corpus, parts.bilm.config.lstm.projection_dim)
@@ -83,7 +78,9 @@ def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> 
             head=head,
             warm=None,
             card=None,
-            accumulators=parts.accumulators and _without_head(parts.accumulators),
+            accumulators={
+                n: t for n, t in (parts.accumulators or {}).items() if n.startswith("bilm.")
+            },
         )
         return Start(with_head, new_head=True)
     if parts.vocabulary is None or parts.vocabulary.words != corpus.vocabulary.words:
@@ -93,10 +90,6 @@ def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> 
             "Alternatively, train a new head for the vocabulary of this text with --new-head."
         )
     return Start(parts, new_head=False)
-
-
-def _without_head(accumulators: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: tensor for name, tensor in accumulators.items() if name.startswith("bilm.")}
 
 
 def unigram_head(corpus: Corpus, projection_dim: int) -> LMHead:

@@ -59,10 +59,10 @@ class Metrics:
 
     def _remove_later_steps(self, n_steps: int) -> None:
         records = _records(self._path) if self._path.exists() else ()
-        kept = [line for line, values in records if 0 < n_steps >= values["step"]]
+        lines = [line for line, values in records if 0 < n_steps >= values["step"]]
         # A new run (n_steps = 0) keeps no lines. This also replaces a broken symbolic link.
         with replace_file(self._path) as temporary:
-            temporary.write_text("".join(f"{line}\n" for line in kept), "utf-8")
+            temporary.write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
 
 def read_evaluations(run: Path) -> dict[int, dict[str, Any]]:

@@ -207,13 +207,9 @@ class PlainStep:
         return torch.cat(outputs)
 
 
-class OutOfMemoryError(ElmoError):
-    """The device does not have enough memory for a batch."""
-
-
 @contextmanager
 def explain_out_of_memory(config: StepConfig) -> Iterator[None]:
-    """Convert out-of-memory errors of torch and NumPy to an `OutOfMemoryError` with advice."""
+    """Convert out-of-memory errors of torch and NumPy to an `ElmoError` with advice."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
@@ -222,7 +218,7 @@ def explain_out_of_memory(config: StepConfig) -> Iterator[None]:
         if not is_memory_error and "allocate memory" not in str(error):
             raise
         reason = (str(error).splitlines() or [""])[0]
-        raise OutOfMemoryError(
+        raise ElmoError(
             f"There is not enough memory for {config.rows} rows of {config.steps} steps: {reason} "
             f"Use fewer rows (--set step.rows={max(1, config.rows // 2)}) or a smaller preset. To "
             "continue from the last checkpoint, use --resume."
