@@ -104,7 +104,7 @@ def interrupted(elmo: ElmoModel, text: Path, folder: Path) -> Path:
 def test_interrupted_run_is_never_deleted_without_a_request(
     elmo: ElmoModel, text: Path, interrupted: Path
 ) -> None:
-    with pytest.raises(OutputError, match=r"Continue it with --resume"):
+    with pytest.raises(OutputError, match=r"continue it with --resume"):
         embed_corpus(elmo, [text], interrupted, SMALL)
     summary = embed_corpus(elmo, [text], interrupted, SMALL, overwrite=True)
     assert summary.resumed_sentences == 0
