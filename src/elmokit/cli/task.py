@@ -204,9 +204,13 @@ class _Tasks(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if is_file(cmd_name):
             return typer.main.get_command(_commands(f"The task in {cmd_name}."))
-        with opt.usage_errors():
-            check_choice("task", cmd_name, TASKS)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        with opt.usage_errors():
+            if self.get_command(ctx, args[0]) is None:
+                check_choice("task", args[0], TASKS)
+        return super().resolve_command(ctx, args)
 
 
 app = App(
