@@ -139,7 +139,7 @@ def read_static(path: str | Path) -> StaticVectors:
         rows.append(_vector(line, fields, dim))
     if not rows:
         raise DataError(f"{path} contains no vectors: expected a word and its vector on each line.")
-    if len(rows) < min(n_words, max_words or n_words):
+    if len(rows) < n_words:
         warn(
             f"{path} has {len(rows):,} vectors, but its header declares {n_words:,}. If you did "
             "not shorten the file, copy or download it again."
