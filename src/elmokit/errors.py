@@ -46,17 +46,6 @@ class NotFiniteError(ElmoError):
 class DependencyError(ElmoError):
     """A required package that is not installed, such as an optional dependency."""
 
-    def __init__(self, package: str, extra: str | None, purpose: str, hint: str = "") -> None:
-        requirement = package if extra is None else f"'elmokit[{extra}]'"
-        super().__init__(
-            f"{purpose} requires the package '{package}', which is not installed. "
-            f"Install it with: pip install {requirement}{hint}"
-        )
-
-    def __reduce__(self) -> tuple[type[ElmoError], tuple[object, ...]]:
-        """Pickle as an `ElmoError` with the same message."""
-        return ElmoError, self.args
-
 
 class ElmoWarning(UserWarning):
     """Category of elmokit's warnings."""
@@ -92,7 +81,11 @@ def optional_imports(extra: str | None, purpose: str, hint: str = "") -> Iterato
         if name == "elmokit":
             raise
         package = _DISTRIBUTIONS.get(name, name.replace("_", "-"))
-        raise DependencyError(package, extra, purpose, hint) from None
+        requirement = package if extra is None else f"'elmokit[{extra}]'"
+        raise DependencyError(
+            f"{purpose} requires the package '{package}', which is not installed. "
+            f"Install it with: pip install {requirement}{hint}"
+        ) from None
 
 
 def output_error(path: Path, error: OSError) -> OutputError:

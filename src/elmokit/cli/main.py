@@ -17,7 +17,7 @@ import typer
 
 from elmokit.cli.app import App, Group
 from elmokit.cli.output import log
-from elmokit.errors import DependencyError, ElmoError, ElmoWarning
+from elmokit.errors import ElmoError, ElmoWarning, optional_imports
 
 #: Command modules by section of `elmo --help`. A module contains a function of the same name or, if
 #: the command has subcommands, an `app`.
@@ -83,7 +83,8 @@ def run() -> None:
     # Handle SIGTERM, which `kill` and job schedulers send, like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        app()
+        with optional_imports(None, "This command"):
+            app()
     except (ElmoError, OSError) as error:  # OSError: cannot write to standard output
         log(f"Error: {error}")
         sys.exit(1)
@@ -92,11 +93,6 @@ def run() -> None:
             f"Error: Cannot print {error.object[error.start]!a} in the encoding {error.encoding}. "
             "Set the environment variable PYTHONIOENCODING=utf-8:surrogateescape."
         )
-        sys.exit(1)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        log(f"Error: {DependencyError('torch', None, 'This command')}")
         sys.exit(1)
     except SystemExit as exit_:
         # typer prints nothing when a command is interrupted.

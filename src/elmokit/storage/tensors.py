@@ -40,12 +40,7 @@ def open_tensors(
         return safe_open(path, framework=framework)
     except FileNotFoundError:
         raise error(f"{path} does not exist. {hint}".rstrip()) from None
-    except MemoryError as reason:
-        raise error(
-            f"{path} cannot be mapped into memory: it has {path.stat().st_size:,} bytes. It may be "
-            "damaged. Otherwise, increase the limit of the address space (ulimit -v)."
-        ) from reason
-    except (SafetensorError, OSError, RuntimeError, ValueError) as reason:
+    except (SafetensorError, OSError, RuntimeError, ValueError, MemoryError) as reason:
         raise error(
             f"{path} cannot be read as safetensors ({reason}). {hint or _guess_cause(path)}"
         ) from reason
