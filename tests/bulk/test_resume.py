@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -233,18 +234,36 @@ def test_error_for_damaged_chunks_says_what_to_do(
     assert embed_corpus(elmo, [text], interrupted, SMALL, overwrite=True).sentences == 8
 
 
+@pytest.mark.parametrize("part", ["vectors", "lengths", "words", "record"])
 def test_changed_bytes_of_a_finished_chunk_are_detected(
-    elmo: ElmoModel, text: Path, interrupted: Path
+    elmo: ElmoModel, text: Path, interrupted: Path, part: str
 ) -> None:
     chunk = work_path(interrupted) / "000000.safetensors"
     whole = chunk.read_bytes()
-    vectors = open_block(chunk).read("vectors")
-    at = whole.index(vectors.tobytes())
+    values = b"cut_tokens" if part == "record" else open_block(chunk).read(part).tobytes()
+    at = whole.index(values)
     chunk.write_bytes(whole[: at + 7] + bytes([whole[at + 7] ^ 1]) + whole[at + 8 :])
     with pytest.raises(DataError, match=r"000000\.safetensors is damaged"):
         embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
     chunk.unlink()
     embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
+
+
+def test_exchanged_chunks_are_detected(elmo: ElmoModel, text: Path, interrupted: Path) -> None:
+    first, second = sorted(work_path(interrupted).glob("*.safetensors"))[:2]
+    first.rename(first.with_name("first"))
+    second.rename(first)
+    first.with_name("first").rename(second)
+    with pytest.raises(DataError, match=r"000000\.safetensors contains another chunk"):
+        embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "000000.safetensors"])
+def test_pipes_are_rejected(elmo: ElmoModel, text: Path, interrupted: Path, name: str) -> None:
+    (work_path(interrupted) / name).unlink()
+    os.mkfifo(work_path(interrupted) / name)
+    with pytest.raises(DataError, match="is not a regular file"):
+        embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
 
 
 # ---------------------------------------------------------------------------- standard input

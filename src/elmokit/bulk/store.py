@@ -32,7 +32,7 @@ from elmokit.errors import ConfigError, DataError, OutputError, output_error
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import remove_if_empty, run_lock
 from elmokit.storage.manifest import parse_json
-from elmokit.storage.regular import read_bounded, resolve_output
+from elmokit.storage.regular import check_regular_files, read_bounded, resolve_output
 
 MANIFEST = "manifest.json"
 VERSION = 3
@@ -182,6 +182,8 @@ class ChunkStore(Output):
 
     def read_manifest(self) -> dict[str, Any]:
         """Return the manifest after checking and removing its version."""
+        if self.remote is None:
+            check_regular_files(Path(self.root), DataError)
         manifest = self.read_json(MANIFEST)
         version = manifest.pop("version", None)
         if version != VERSION:
@@ -205,8 +207,14 @@ class ChunkStore(Output):
 
     def records(self) -> Records:
         """Return the records of the finished chunks; see `Output`."""
-        records = map(self.read_record, self.chunk_names())
-        return {int(record["chunk"]): record for record in records}
+        records: Records = {}
+        for name in self.chunk_names():
+            record = self.read_record(name)
+            number = record.get("chunk")
+            if type(number) is not int or name != self.chunk_name(number):
+                raise DataError(f"{self.url}/{name} contains another chunk. Delete it and resume.")
+            records[number] = record
+        return records
 
     @abstractmethod
     def read_record(self, name: str) -> Record:

@@ -33,7 +33,6 @@ from elmokit.embed.blocks import TokenIds
 from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import ConfigError, DataError, ElmoError, optional_imports, suggest
 from elmokit.storage.atomic import replace_file
-from elmokit.storage.regular import check_regular_files
 
 __all__ = ["Layout", "StoredSentence", "StoredVectors", "open_vectors", "write_vectors"]
 
@@ -107,8 +106,6 @@ def open_vectors(path: str | Path) -> StoredVectors:
         if is_remote or Path(path).is_dir():
             from elmokit.bulk.shards import ShardedVectors
 
-            if not is_remote:
-                check_regular_files(Path(path), DataError)
             return ShardedVectors(str(path))
         path = Path(path)
         if not path.suffix and not path.exists():

@@ -15,7 +15,7 @@ text_lengths    (S,)        number of bytes of each original sentence
 state.*                     with state="carry", the state after the last sentence
 
 On disk, a block is a safetensors file with these arrays and a record of the input. The file is
-written atomically, and a checksum detects later changes to the vectors.
+written atomically, and checksums detect later changes.
 """
 
 from __future__ import annotations
@@ -119,22 +119,26 @@ def save_block(file: IO[bytes], block: Block) -> None:
     """Write a block in memory to a file."""
     # Types with more bytes come first, so that each array is aligned in the file.
     order = sorted(block.arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
-    record = {**block.record, "crc32": _checksum(block.arrays["vectors"])}
+    checksums = {name: _checksum(array) for name, array in order}
+    record = json.dumps({**block.record, "crc32": checksums})
     columns = [Column.of(name, array) for name, array in order]
-    write_safetensors(file, columns, {"record": json.dumps(record)})
+    write_safetensors(file, columns, {"record": record, "crc32": str(zlib.crc32(record.encode()))})
 
 
 def open_block(path: Path) -> Block:
-    """Open a block on disk. Arrays are read, and the checksum is verified, on access."""
+    """Open a block on disk. Arrays are read, and their checksums are verified, on access."""
     with open_tensors(path, hint=_HINT) as file:
-        text = (file.metadata() or {}).get("record", "")
+        metadata = file.metadata() or {}
+    text = metadata.get("record", "")
+    if metadata.get("crc32") != str(zlib.crc32(text.encode())):
+        raise DataError(f"{path} is damaged: the checksum of its record is wrong. {_HINT}")
     record = parse_json(text, path, error=DataError, hint=_HINT)
 
     def read(name: str) -> Array:
         with open_tensors(path, hint=_HINT) as file:
             array: Array = file.get_tensor(name)
-        if name == "vectors" and _checksum(array) != record["crc32"]:
-            raise DataError(f"{path} is damaged: the checksum of its vectors is wrong. {_HINT}")
+        if _checksum(array) != record["crc32"][name]:
+            raise DataError(f"{path} is damaged: the checksum of '{name}' is wrong. {_HINT}")
         return array
 
     return Block(record, read)
