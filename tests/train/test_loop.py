@@ -205,6 +205,18 @@ def test_new_run_in_an_existing_directory_is_rejected(corpus: Corpus, out: Path)
         train(settings(max_steps=2), corpus, out)
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_finished_model_is_not_replaced_after_its_checkpoints_were_removed(
+    corpus: Corpus, out: Path, resume: bool
+) -> None:
+    train(settings(max_steps=2), corpus, out)
+    shutil.rmtree(out / "checkpoints")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="already contains a model"):
+        train(settings(max_steps=2, seed=9), corpus, out, resume=resume)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
 def test_changed_settings_are_named(corpus: Corpus, out: Path) -> None:
     train(settings(max_steps=2), corpus, out)
     with pytest.raises(ConfigError, match="different settings: restart"):

@@ -243,6 +243,11 @@ def _start_or_resume(
     """
     newest = checkpoint.newest(out)
     if newest is None:
+        if (out / MODEL).exists():  # the checkpoints of a finished run were removed
+            raise ConfigError(
+                f"{out} already contains a model, which would be replaced. Choose another "
+                "directory for the run."
+            )
         if resume:
             log(f"No checkpoint in {out}; starting from the beginning.")
         return Progress(step=0, position={})
