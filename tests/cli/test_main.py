@@ -177,6 +177,30 @@ def test_interrupt_during_imports_exits_with_130_and_a_message(number: signal.Si
     assert errors.strip() == "Interrupted."
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        ("KeyboardInterrupt", 130, "Interrupted."),
+        ("MemoryError", 1, "Error: There is not enough memory: an allocation failed."),
+        (
+            "RuntimeError('CUDA out of memory.\\nDetails')",
+            1,
+            "Error: There is not enough memory: CUDA out of memory.",
+        ),
+        ("RuntimeError('illegal memory access')", 1, "Traceback"),
+    ],
+)
+def test_interrupts_and_memory_errors_have_no_traceback(
+    error: str, code: int, message: str
+) -> None:
+    program = f"import elmokit.cli.main as m\ndef app(): raise {error}\nm.app = app\nm.run()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert done.stderr.strip() == message or (message == "Traceback" and message in done.stderr)
+
+
 def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
     """Yield the names of all commands and groups of commands."""
     yield path

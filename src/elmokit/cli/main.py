@@ -8,6 +8,7 @@ so that `elmo --help` is fast; each command imports what it needs when it runs.
 from __future__ import annotations
 
 import importlib
+import re
 import signal
 import sys
 import warnings
@@ -16,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from elmokit.cli.app import App, Group
-from elmokit.cli.output import log
+from elmokit.cli.output import INTERRUPTED, log
 from elmokit.errors import ElmoError, ElmoWarning, optional_imports
 
 #: Command modules by section of `elmo --help`. A module contains a function of the same name or, if
@@ -94,6 +95,15 @@ def run() -> None:
             "Set the environment variable PYTHONIOENCODING=utf-8:surrogateescape."
         )
         sys.exit(1)
+    except (MemoryError, RuntimeError) as error:  # of NumPy and of torch
+        reason = str(error).partition("\n")[0]
+        if isinstance(error, RuntimeError) and not re.search("(allocate|out of) memory", reason):
+            raise
+        log(f"Error: There is not enough memory: {reason.rstrip('.') or 'an allocation failed'}.")
+        sys.exit(1)
+    except KeyboardInterrupt:  # before typer handles it
+        log("Interrupted.")
+        sys.exit(INTERRUPTED)
     except SystemExit as exit_:
         # typer prints nothing when a command is interrupted.
         if isinstance(getattr(exit_.__context__, "__cause__", None), KeyboardInterrupt):
