@@ -206,14 +206,9 @@ def parse(kind: type[T], values: object, model: type | None = None) -> T:
     """
     if isinstance(values, Mapping):
         values = dict(values)
-    return _adapter(kind).validate_json(json.dumps(values, default=repr), context=model)
-
-
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    """Return the validator of a class."""
     if not hasattr(kind, "__pydantic_config__"):  # a plain dataclass of a custom task
         kind.__pydantic_config__ = _STRICT  # type: ignore[attr-defined]
-    return TypeAdapter(kind)
+    return TypeAdapter(kind).validate_json(json.dumps(values, default=repr), context=model)
 
 
 def _parse_value(text: str) -> Any:

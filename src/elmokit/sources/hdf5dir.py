@@ -122,7 +122,6 @@ def _choose(folder: Path, kind: str, other: Path | None) -> Path:
     for choice in (
         files,
         [path for path in files if path.stem == matching],
-        [path for path in files if path.stem == kind],
         [path for path in files if kind in path.stem.lower()],
     ):
         if len(choice) == 1:
