@@ -268,10 +268,10 @@ def test_documented_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_model_that_loses_too_much_accuracy_with_int8_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from elmokit.embed import onnx_export
+    from elmokit.embed import fast
     from elmokit.errors import ConfigError
 
-    monkeypatch.setattr(onnx_export, "MIN_COSINE", 1.1)
+    monkeypatch.setattr(fast, "MIN_COSINE", 1.1)
     with pytest.raises(ConfigError, match="int8 is not accurate enough"):
         export(ModelParts(random_bilm(TINY)), tmp_path / "out", storage="int8")
     assert not (tmp_path / "out").exists()
