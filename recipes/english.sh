@@ -14,7 +14,7 @@ here=$(dirname "$0")
 mkdir -p "$out"
 words=(--max-vocab 150000)
 [ -z "${VOCAB:-}" ] || words=(--vocab "$VOCAB")
-[ -d "$out/data" ] || elmo prepare "$@" --valid-files "$valid" "${words[@]}" -o "$out/data"
+[ -d "$out/data" ] || elmo prepare "$@" --valid-file "$valid" "${words[@]}" -o "$out/data"
 
 run=$out/$preset
 elmo train "$out/data" -o "$run" --preset "$preset" --max-steps "$steps" --resume --warm-state \

@@ -11,7 +11,7 @@ set -euo pipefail
 out=$1 valid=$2
 shift 2
 mkdir -p "$out"
-[ -d "$out/data" ] || elmo prepare "$@" --valid-files "$valid" --max-vocab 150000 -o "$out/data"
+[ -d "$out/data" ] || elmo prepare "$@" --valid-file "$valid" --max-vocab 150000 -o "$out/data"
 
 run() {
   local name=$1

@@ -63,7 +63,7 @@ def fine_tune(task: str, args: argparse.Namespace) -> dict[str, Any]:
     for part, name in zip(("train", "dev"), FILES[task], strict=False):
         text = sentences(task, args.data / name)
         (folder / f"{part}.txt").write_text(text, "utf-8")
-    corpus = ["prepare", folder / "train.txt", "--valid-files", folder / "dev.txt", "--tokenized"]
+    corpus = ["prepare", folder / "train.txt", "--valid-file", folder / "dev.txt", "--tokenized"]
     elmo([*corpus, "--vocab", args.model, "-o", folder / "corpus", "--overwrite"])
     rows = args.rows or rows_for((folder / "train.txt").read_text("utf-8"))
     common = ["finetune", args.model, folder / "corpus", "--epochs", args.epochs, "--json"]

@@ -142,7 +142,7 @@ def test_usage_errors_exit_with_2(
         (["text.txt", "-o", "v.npz", "--device", "abacus"], "Invalid device 'abacus'"),
         (["missing.parquet", "-o", "folder"], "missing.parquet does not exist"),
         (["text.txt", "-o", "folder", "--state", "carry"], "requires a single output file"),
-        (["text.txt", "-o", "."], "contains other files"),
+        (["text.txt", "-o", "."], "contains files that are not shards"),
     ],
 )
 def test_other_errors_exit_with_1_and_leave_no_files(

@@ -74,7 +74,7 @@ def test_words_filters_and_mixes(elmo: Elmo) -> None:
         (["neighbors", "index", *QUERY, "--split"], 2, "cannot be used with an index"),
         (["neighbors", "text.txt", "--token", "1"], 2, "require an index"),
         (["neighbors", "index"], 2, "--query"),
-        (["index", "-o", "other"], 2, "unless you add --ann"),
+        (["index", "-o", "other"], 2, "unless you add an approximate index"),
         (["index", "text.txt", "-o", "other", "--recall", "2"], 2, "--recall"),
         (["index", "no.txt", "-o", "other"], 1, "no.txt does not exist"),
         (["index", "text.txt", "-o", "index"], 1, "already exists"),

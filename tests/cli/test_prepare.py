@@ -66,7 +66,7 @@ def test_options_take_effect(text: Path, tmp_path: Path) -> None:
     result = run(
         *(text, "-o", tmp_path / "data", "--tokenized", "--min-count", 2, "--max-vocab", 12),
         *("--max-characters", 30, "--workers", 1, "--seed", 4),
-        *("--valid-files", tmp_path / "held.txt", "--valid-files", tmp_path / "held2.txt"),
+        *("--valid-file", tmp_path / "held.txt", "--valid-file", tmp_path / "held2.txt"),
     )
     assert result.exit_code == 0, result.output
     corpus = Corpus.open(tmp_path / "data")
@@ -104,7 +104,7 @@ def test_invalid_held_out_fraction_is_a_usage_error(text: Path, tmp_path: Path, 
 
 
 def test_two_held_out_options_are_a_usage_error(text: Path, tmp_path: Path) -> None:
-    result = run(text, "-o", tmp_path / "data", "--valid", "2", "--valid-files", text)
+    result = run(text, "-o", tmp_path / "data", "--valid", "2", "--valid-file", text)
     assert result.exit_code == 2
 
 

@@ -19,7 +19,7 @@ from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import prepare, read_vocabulary
 from elmokit.sources import modeldir
 from elmokit.sources.resolve import load_parts
-from elmokit.train.finetune import finetune_config, start_from
+from elmokit.train.finetune import finetune_config, prepare_initial_model
 from elmokit.train.loop import train
 from tests.convert.bundles import write_bundle
 from tests.convert.tensorflow_checkpoint import FOLDER, OPTIONS, PREFIX, SAYS, VARIABLES, VERSE, run
@@ -115,9 +115,9 @@ AS_BILM_TF = [
 
 
 def test_continued_training_equals_tensorflow(verse: Corpus, tmp_path: Path) -> None:
-    start = start_from(load_parts(FOLDER), verse)
+    start = prepare_initial_model(load_parts(FOLDER), verse)
     config = finetune_config(start, verse, max_steps=1, settings=AS_BILM_TF)
-    model = train(config, verse, tmp_path / "run", start=start.parts).model
+    model = train(config, verse, tmp_path / "run", initial=start.parts).model
     theirs = {n.removeprefix("after/"): v for n, v in SAYS.items() if n.startswith("after/")}
     after = write_bundle(tmp_path / "model.ckpt-13", theirs)
     shutil.copy(FOLDER / "options.json", tmp_path)
@@ -136,9 +136,9 @@ def test_continued_training_equals_tensorflow(verse: Corpus, tmp_path: Path) -> 
 def test_step_without_the_accumulators_differs(verse: Corpus, tmp_path: Path) -> None:
     parts = load_parts(FOLDER)
     parts.accumulators = None
-    start = start_from(parts, verse)
+    start = prepare_initial_model(parts, verse)
     config = finetune_config(start, verse, max_steps=1, settings=AS_BILM_TF)
-    model = train(config, verse, tmp_path / "run", start=start.parts).model
+    model = train(config, verse, tmp_path / "run", initial=start.parts).model
     found = modeldir.load(model).bilm.state_dict()["forward_lm.layers.1.bias"].numpy()
     wanted = SAYS["after/lm/RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/bias"]
     assert np.abs(found - wanted).max() > 1e-3
@@ -148,13 +148,13 @@ def test_adagrad_step_follows_the_formula(verse: Corpus, tmp_path: Path) -> None
     """Compute gradients from the difference that plain gradient descent would make."""
     parts = load_parts(FOLDER)
     assert parts.accumulators is not None
-    start = start_from(parts, verse)
+    start = prepare_initial_model(parts, verse)
 
     def after(accumulators: dict[str, torch.Tensor], rate: float, out: str) -> dict[str, Any]:
         start.parts.accumulators = accumulators
         settings = [*AS_BILM_TF, f"optimizer.learning_rate={rate}"]
         config = finetune_config(start, verse, max_steps=1, settings=settings)
-        model = train(config, verse, tmp_path / out, start=start.parts).model
+        model = train(config, verse, tmp_path / out, initial=start.parts).model
         return modeldir.load(model).bilm.state_dict()
 
     real = dict(parts.accumulators)
@@ -172,7 +172,7 @@ def test_adagrad_step_follows_the_formula(verse: Corpus, tmp_path: Path) -> None
 
 
 def test_new_head_loads_only_the_accumulators_of_the_bilm(verse: Corpus) -> None:
-    start = start_from(load_parts(FOLDER), verse, new_head=True)
+    start = prepare_initial_model(load_parts(FOLDER), verse, new_head=True)
     assert start.parts.accumulators
     assert all(name.startswith("bilm.") for name in start.parts.accumulators)
 

@@ -69,7 +69,7 @@ def test_fingerprint_distinguishes_corpora(made: Path, tmp_path: Path) -> None:
 def test_missing_split_error_says_how_to_create_one(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("a a a\n")
     prepare([tmp_path / "text.txt"], tmp_path / "data", workers=1)
-    with pytest.raises(DataError, match=r"no split 'valid': expected train.*--valid-files"):
+    with pytest.raises(DataError, match=r"no split 'valid': expected train.*--valid-file"):
         Corpus.open(tmp_path / "data").tokens("valid")
 
 

@@ -49,5 +49,5 @@ def test_any_integer_is_a_valid_seed(seed: int) -> None:
 
 @pytest.mark.parametrize(("n", "valid"), [(1, 1), (1, 0.5), (10, 10), (10, 11)])
 def test_at_least_one_document_is_left_for_training(n: int, valid: int | float) -> None:
-    with pytest.raises(DataError, match="--valid-files"):
+    with pytest.raises(DataError, match="--valid-file"):
         choose_documents(n, valid, 0)

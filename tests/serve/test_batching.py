@@ -72,7 +72,7 @@ def test_small_requests_run_before_the_rest_of_a_large_one() -> None:
 
 def test_sentences_are_batched_by_length() -> None:
     machine = Worker(budget=10_000)
-    machine.work.update_rate(10**6, 1.0)
+    machine.work.record(10**6, 1.0)
     play(machine, [items("a", 20), items("long", 600), items("b", 100), items("longer", 1000)])
     assert machine.batches[1:] == [["a0", "b0"], ["long0", "longer0"]]
 
@@ -92,7 +92,7 @@ def test_queue_size_is_limited() -> None:
 def test_requests_that_cannot_finish_in_time_are_rejected_immediately() -> None:
     """At the measured speed (here one second per token), the queue may fill half of the timeout."""
     machine = Worker()
-    machine.work.update_rate(10**6, 1e6)
+    machine.work.record(10**6, 1e6)
     found = play(machine, [items("a", 20), items("b", 20), items("c", 5)], timeout=60.0)
     assert [isinstance(one, RequestRejected) for one in found] == [False, True, False]
     assert found[1].status == 429
@@ -144,7 +144,7 @@ def test_small_requests_are_fast_and_nothing_times_out_under_overload(
         seconds = sum(job.costs[i] for job, i in batch) / 1600
         clock.now += seconds
         batcher._run(work, batch)
-        work.update_rate(sum(job.costs[i] for job, i in batch), seconds)
+        work.record(sum(job.costs[i] for job, i in batch), seconds)
         for job in [job for job in waiting if job.future.done()]:
             is_large = waiting.pop(job)
             accepted["large" if is_large else "small"].append(clock.now - job.arrival)

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from elmokit.tasks.classify import LabelPrediction
-from elmokit.tasks.coref import Coref, Resolved
+from elmokit.tasks.coref import Coref, CorefPrediction
 from elmokit.tasks.documents import Mention
 from elmokit.tasks.ner import Ner
 from elmokit.tasks.propbank import Frame
@@ -227,7 +227,9 @@ def _answers() -> dict[str, dict[str, Any]]:
         "coref": _shown(
             Coref(),
             "Ann took her brother with her.",
-            Resolved([[Mention(0, 1), Mention(2, 3)], [Mention(2, 4), Mention(5, 6)]], False),
+            CorefPrediction(
+                [[Mention(0, 1), Mention(2, 3)], [Mention(2, 4), Mention(5, 6)]], False
+            ),
         ),
     }
 

@@ -27,7 +27,12 @@ from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
 from elmokit.train import checkpoint
 from elmokit.train.config import run_preset
-from elmokit.train.finetune import Start, finetune_config, perplexity_by_stage, start_from
+from elmokit.train.finetune import (
+    InitialModel,
+    finetune_config,
+    perplexity_by_stage,
+    prepare_initial_model,
+)
 from elmokit.train.loop import TrainResult, train
 from elmokit.train.metrics import Metrics
 from elmokit.train.optimizer import OptimizerConfig
@@ -87,13 +92,13 @@ def with_own_words(text: Path) -> Corpus:
 
 
 def tuned(
-    start: Start, corpus: Corpus, out: Path, settings: list[str] | None = None, **given: Any
+    start: InitialModel, corpus: Corpus, out: Path, settings: list[str] | None = None, **given: Any
 ) -> tuple[TrainResult, dict[str, Any]]:
     options = {k: given.pop(k) for k in ("resume", "log") if k in given}
     every = given.pop("checkpoint_every", 0)
     config = finetune_config(start, corpus, settings=settings or [*QUICK, *FASTER], **given)
     config = dataclasses.replace(config, checkpoint_every=every)
-    run = train(config, corpus, out, start=start.parts, **options)
+    run = train(config, corpus, out, initial=start.parts, **options)
     return run, perplexity_by_stage(config, run)
 
 
@@ -104,7 +109,7 @@ def means(perplexity: dict[str, Any]) -> list[float]:
 def test_model_with_its_head_learns_other_text(
     trained: Path, with_its_words: Corpus, out: Path
 ) -> None:
-    start = start_from(load_parts(trained), with_its_words)
+    start = prepare_initial_model(load_parts(trained), with_its_words)
     assert not start.new_head
     run, perplexity = tuned(start, with_its_words, out, max_steps=80)
     assert list(perplexity) == ["before", "after"]
@@ -128,7 +133,7 @@ def test_biLM_of_bare_weights_is_frozen_until_its_new_head_is_trained(
 ) -> None:
     parts = load_parts(bare)
     assert parts.head is None
-    start = start_from(parts, with_own_words)
+    start = prepare_initial_model(parts, with_own_words)
     assert start.new_head
     _, perplexity = tuned(start, with_own_words, out, max_steps=120, checkpoint_every=60)
     assert list(perplexity) == ["before", "head", "after"]
@@ -147,7 +152,7 @@ def test_biLM_of_bare_weights_is_frozen_until_its_new_head_is_trained(
 def test_new_head_is_initialized_with_word_frequencies(
     bare: Path, with_own_words: Corpus, out: Path
 ) -> None:
-    start = start_from(load_parts(bare), with_own_words)
+    start = prepare_initial_model(load_parts(bare), with_own_words)
     before = tuned(start, with_own_words, out, max_steps=1)[1]["before"]
     counts = with_own_words.target_counts + 1.0
     loss = -np.log(counts / counts.sum())
@@ -157,7 +162,7 @@ def test_new_head_is_initialized_with_word_frequencies(
 
 
 def test_head_of_a_model_can_be_discarded(trained: Path, with_own_words: Corpus, out: Path) -> None:
-    start = start_from(load_parts(trained), with_own_words, new_head=True)
+    start = prepare_initial_model(load_parts(trained), with_own_words, new_head=True)
     run, _ = tuned(start, with_own_words, out, max_steps=4, head_steps=4)
     assert modeldir.load(run.model).vocabulary is not None
 
@@ -168,7 +173,7 @@ def test_resumed_run_equals_an_uninterrupted_run(
     bare: Path, with_own_words: Corpus, tmp_path: Path, kind: str, cut: int
 ) -> None:
     def run(out: Path, **given: Any) -> tuple[TrainResult, dict[str, Any]]:
-        start = start_from(load_parts(bare), with_own_words)
+        start = prepare_initial_model(load_parts(bare), with_own_words)
         settings = [*QUICK, *FASTER, f"optimizer.kind={kind}"]
         return tuned(start, with_own_words, out, settings, max_steps=20, head_steps=10, **given)
 
@@ -191,19 +196,19 @@ def test_run_does_not_resume_from_another_initial_model(
     trained: Path, bare: Path, with_its_words: Corpus, out: Path
 ) -> None:
     given = {"max_steps": 2, "head_steps": 1}
-    tuned(start_from(load_parts(trained), with_its_words), with_its_words, out, **given)
-    start = start_from(load_parts(bare), with_its_words)
+    tuned(prepare_initial_model(load_parts(trained), with_its_words), with_its_words, out, **given)
+    start = prepare_initial_model(load_parts(bare), with_its_words)
     with pytest.raises(ConfigError, match="different settings: start"):
         tuned(start, with_its_words, out, resume=True, **given)
 
 
 def test_another_vocabulary_is_rejected(trained: Path, with_own_words: Corpus) -> None:
     with pytest.raises(ConfigError, match=r"elmo prepare --vocab .*model FILES.*--new-head"):
-        start_from(load_parts(trained), with_own_words)
+        prepare_initial_model(load_parts(trained), with_own_words)
 
 
 def test_invalid_requests_are_rejected(bare: Path, with_own_words: Corpus) -> None:
-    start = start_from(load_parts(bare), with_own_words)
+    start = prepare_initial_model(load_parts(bare), with_own_words)
     for given, message in (
         ({"settings": ["lstm.dim=70"]}, "configuration of .* cannot be changed"),
         ({"max_steps": 5, "head_steps": 6}, "head_steps: 6"),
@@ -215,7 +220,7 @@ def test_invalid_requests_are_rejected(bare: Path, with_own_words: Corpus) -> No
 def test_number_of_steps_depends_on_the_text_and_the_head(
     trained: Path, bare: Path, with_its_words: Corpus
 ) -> None:
-    old, new = (start_from(load_parts(path), with_its_words) for path in (trained, bare))
+    old, new = (prepare_initial_model(load_parts(path), with_its_words) for path in (trained, bare))
     settings = ["step.rows=2", "step.steps=5"]
     one_pass = round(len(with_its_words.tokens()) / 10)
     config = finetune_config(old, with_its_words, settings=settings)

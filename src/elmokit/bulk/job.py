@@ -22,7 +22,7 @@ from elmokit.bulk.input import Chunk, Passage
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.store import Output, Record, Times
 from elmokit.config import BiLMConfig
-from elmokit.embed.blocks import Pending, StateArrays, TokenIds
+from elmokit.embed.blocks import PendingVectors, StateArrays, TokenIds
 from elmokit.embed.embedder import Embedder
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.tokenized import truncated_tokens
@@ -107,7 +107,7 @@ class ComputedChunk:
     """
 
     chunk: TokenizedChunk
-    pending: Pending
+    pending: PendingVectors
     cut_tokens: int
     carried: StateArrays | None
 

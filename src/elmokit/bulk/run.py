@@ -49,8 +49,8 @@ def embed_corpus(
     Args:
         model: A loaded model (PyTorch or ONNX), or the worker processes or Ray cluster that load
             it. You can resume a run with a different number of workers.
-        inputs: Paths or URLs of text files (also compressed) and Parquet files; "-" is standard
-            input.
+        inputs: Paths or URLs of text files (optionally compressed) and Parquet files; "-" is
+            standard input.
         out: The file to write. The suffix selects the format (see `elmokit.bulk.formats`). A name
             without a suffix is a directory of shards.
         settings: Which vectors to compute.

@@ -63,7 +63,9 @@ class ShardDirectory(ChunkStore):
             raise OutputError(f"{self.path} is a file; expected the name of a new directory.")
         names = self.names()
         if MANIFEST not in names and any(not name.startswith(".") for name in names):
-            raise OutputError(f"The directory {self.path} contains other files. Choose a new name.")
+            raise OutputError(
+                f"The directory {self.path} contains files that are not shards. Choose a new name."
+            )
         if MANIFEST in names and not (self.resume or self.overwrite):
             raise OutputError(
                 f"{self.path} contains the shards of an earlier run. Continue it with --resume, or "

@@ -61,10 +61,12 @@ def finetune(
     from elmokit.train.loop import train as run_training
 
     corpus = Corpus.open(data)
-    start = finetuning.start_from(load_parts(model, weights), corpus, new_head=new_head)
+    initial = finetuning.prepare_initial_model(
+        load_parts(model, weights), corpus, new_head=new_head
+    )
     with opt.usage_errors():
         config = finetuning.finetune_config(
-            start,
+            initial,
             corpus,
             epochs=epochs,
             max_steps=max_steps,
@@ -73,12 +75,12 @@ def finetune(
             seed=seed,
         )
     report = no_log if quiet else log
-    if start.new_head:
+    if initial.new_head:
         report(
             f"Training a new head for {corpus.n_words:,} words alone for the first "
             f"{config.optimizer.head_steps:,} of {config.max_steps:,} steps."
         )
-    if start.parts.accumulators:
+    if initial.parts.accumulators:
         report(_RESUMED if config.optimizer.kind == "adagrad" else _UNUSED)
     if "valid" not in corpus.splits:
         report(
@@ -94,13 +96,13 @@ def finetune(
         log=report,
         tensorboard=tensorboard,
         deterministic=deterministic,
-        start=start.parts,
+        initial=initial.parts,
         warm_state=warm_state,
     )
     perplexity = finetuning.perplexity_by_stage(config, result)
     summary = {
         "head_steps": config.optimizer.head_steps,
-        "new_head": start.new_head,
+        "new_head": initial.new_head,
         "perplexity": perplexity,
     }
     print_training(result, summary, as_json=as_json)

@@ -47,7 +47,7 @@ def index(
 
     Args:
         output: Index directory.
-        files: Not required if --ann is added to an existing index.
+        files: Not required if you only add an approximate index (--ann) to an existing index.
         layer: Default: all.
         ann: Also build an approximate index of this layer, for fast search in many millions of
             tokens. Its recall is measured and reported. Can be repeated.
@@ -58,7 +58,8 @@ def index(
     opt.check_layers(layer, mix)
     if not files and not ann:
         raise typer.BadParameter(
-            "required, unless you add --ann to an existing index.", param_hint="FILES"
+            "required, unless you add an approximate index (--ann) to an existing index.",
+            param_hint="FILES",
         )
     from elmokit.bulk.input import check_documents
     from elmokit.embed.loading import load

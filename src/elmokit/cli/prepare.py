@@ -28,7 +28,7 @@ def prepare(
     vocab: Annotated[Path | None, typer.Option(metavar="FILE|MODEL")] = None,
     max_characters: int = 50,
     valid: Annotated[str | None, typer.Option(metavar="N|FRACTION")] = None,
-    valid_files: Annotated[list[str] | None, typer.Option(metavar="FILE")] = None,
+    valid_files: Annotated[list[str] | None, typer.Option("--valid-file", metavar="FILE")] = None,
     seed: opt.Seed = 0,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     overwrite: opt.Overwrite = False,
@@ -48,8 +48,8 @@ def prepare(
             targets; as inputs, all words are encoded from their characters.
         max_vocab: Maximum vocabulary size, including <S>, </S> and <UNK>. Default: unlimited.
         vocab: Existing vocabulary, as required to fine-tune or evaluate an existing model: a model
-            directory, the name of an installed model, or a file with one word per line that starts
-            with <S>, </S>, <UNK>. Default: build a vocabulary from the text.
+            directory, the name of an installed model, or a file with one word per line, the first
+            three of which are <S>, </S> and <UNK>. Default: build a vocabulary from the text.
         max_characters: Maximum number of character ids per word, including two boundary ids; longer
             words are truncated. Must match the model.
         valid: Number (500) or fraction (0.01) of documents to hold out for evaluation, chosen at

@@ -109,13 +109,13 @@ def wsd(
 
     Each word is assigned the sense with the nearest mean vector in SemCor, among the senses of its
     lemma and part of speech. Lemmas that are not in SemCor are assigned their first sense in
-    WordNet. F1 is computed as in Raganato et al. (2017). In the paper, layer 2 is better than layer
-    1.
+    WordNet. F1 is computed as in Raganato et al. (2017). In the ELMo paper, layer 2 is better
+    than layer 1.
 
     Args:
         semcor: Training sentences annotated with senses, one JSON object per line.
-        evaluation: Test sets: Evaluation_Datasets of Raganato et al., one of its subdirectories, or
-            a NAME.data.xml file.
+        evaluation: Test sets: the Evaluation_Datasets directory of Raganato et al., one of its
+            subdirectories, or a NAME.data.xml file.
         wordnet: WordNet 3.0: its directory or index.sense file. Default: $WNSEARCHDIR, or the files
             of the Debian packages wordnet-base and wordnet-sense-index.
         layer: Default: every layer and the average.

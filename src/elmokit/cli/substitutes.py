@@ -21,9 +21,10 @@ def substitutes(
 ) -> None:
     """List the words predicted at a position in a sentence.
 
-    Prints three lists. forward: given the words on the left. backward: given the words on the
-    right. combined: proportional to p_forward * p_backward / p_unigram, where p_unigram is
-    log-uniform over the ranks of the vocabulary. The bracketed word itself is ignored.
+    Prints three lists of words with their probabilities. forward: given the words on the left.
+    backward: given the words on the right. combined: given both, with probabilities proportional to
+    p_forward * p_backward / p_unigram, where p_unigram is log-uniform over the ranks of the
+    vocabulary. The bracketed word itself is ignored.
 
     Args:
         sentence: Sentence with one word in brackets, for example 'I [read] the book .', or '-' to

@@ -155,7 +155,7 @@ def evaluate(
     for name, inner in scores.items():
         if isinstance(inner, dict):
             for key, values in inner.items():
-                typer.echo(f"{name} {key}: {_format_scores(values)}")
+                typer.echo(f"{name.removesuffix('s')} {key}: {_format_scores(values)}")
 
 
 def predict(

@@ -26,7 +26,7 @@ def warm(
     as_json: opt.SummaryAsJson = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Compute the warm state of a model from text.
+    """Compute an initial LSTM state (the warm state) from text.
 
     The warm state is the mean LSTM state of each layer and direction at the sentence boundaries of
     continuous text. A sentence that starts from it is processed as if it were in the middle of a

@@ -189,7 +189,7 @@ class Corpus:
         if split not in self.meta.splits:
             raise DataError(
                 f"{self.path} has no split '{split}': expected {' or '.join(self.splits)}. To hold "
-                "out text, prepare the corpus with --valid N or --valid-files FILE."
+                "out text, prepare the corpus with --valid N or --valid-file FILE."
             )
         return self.meta.splits[split]
 

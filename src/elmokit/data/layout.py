@@ -90,7 +90,7 @@ Number = Annotated[int, Bounds(ge=1)]
 NumberOrZero = Annotated[int, Bounds(ge=0)]
 HeldOut = Annotated[
     Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | None,
-    Expected("a number of documents >= 1, a fraction of all documents between 0 and 1, or null"),
+    Expected("a number of documents (at least 1) or a fraction greater than 0 and less than 1"),
 ]
 
 

@@ -210,7 +210,7 @@ def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]
         raise DataError(
             f"Cannot hold out {n_chosen:,} of {plural(n, 'document')}, because no documents would "
             "be left for training. Separate documents by empty lines, or specify files with "
-            "--valid-files FILE (in Python: valid_files=[...])."
+            "--valid-file FILE (in Python: valid_files=[...])."
         )
     hashes = _splitmix64(
         _splitmix64(np.array([seed % 2**64], np.uint64)) ^ np.arange(n, dtype=np.uint64)

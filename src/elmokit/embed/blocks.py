@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.tokenized import Tokenized
+from elmokit.embed.tokenized import TokenizedSentence
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.model import packing
 
@@ -71,10 +71,10 @@ class Batch(NamedTuple):
     targets: NDArray[np.int64]
 
 
-class Pending:
+class PendingVectors:
     """The vectors of a block of sentences, (K, N, W), which may still be computed.
 
-    `PendingVectors` in model.py is the implementation for torch.
+    `PendingTensor` in model.py is the implementation for torch.
     """
 
     def __init__(self, shape: tuple[int, int, int], dtype: str) -> None:
@@ -186,7 +186,7 @@ _COPY_THREADS = 8
 
 
 def copy_block(
-    sentences: Sequence[Tokenized], tokens: TokenIds, pending: Pending
+    sentences: Sequence[TokenizedSentence], tokens: TokenIds, pending: PendingVectors
 ) -> list[SentenceVectors]:
     """Wait for the vectors of a block, and copy them from pinned memory."""
     layers, starts = pending.array(), tokens.starts

@@ -32,7 +32,7 @@ from elmokit.config import BiLMConfig
 from elmokit.embed import fork
 from elmokit.embed.blocks import (
     Batch,
-    Pending,
+    PendingVectors,
     StateArrays,
     TokenIds,
     batches_by_length,
@@ -45,7 +45,7 @@ from elmokit.embed.blocks import (
 from elmokit.embed.layer_choice import Layer, LayerChoice
 from elmokit.embed.token_cache import TokenCache
 from elmokit.embed.tokenized import (
-    Tokenized,
+    TokenizedSentence,
     check_sentences,
     check_texts,
     split_text,
@@ -94,7 +94,8 @@ class Embedder(ABC):
         batch_sentences: Maximum number of sentences per batch.
         precision: "exact" or "fast".
         cache: The token cache.
-        window_tokens: Number of tokens whose sentences are sorted by length before batching.
+        window_tokens: Approximate number of tokens in a window. The sentences of each window are
+            sorted by length before they are batched.
         engine_name: The name of the engine and its type of device. Results are bit-identical only
             for the same engine and type of device.
         lock: A lock that is held while vectors are computed, because all threads that use a model
@@ -143,9 +144,9 @@ class Embedder(ABC):
         """Return a context manager that is entered while vectors are computed."""
         return self.lock
 
-    def _allocate(self, shape: tuple[int, int, int], dtype: str) -> Pending:
+    def _allocate(self, shape: tuple[int, int, int], dtype: str) -> PendingVectors:
         """Allocate the vectors of a block."""
-        return Pending(shape, dtype)
+        return PendingVectors(shape, dtype)
 
     @abstractmethod
     def _run(
@@ -170,7 +171,7 @@ class Embedder(ABC):
     # ------------------------------------------------------------------------------- embedding
 
     @overload
-    def embed(  # type: ignore[overload-overlap]  # a str is a Sequence[str], but comes first
+    def embed(  # type: ignore[overload-overlap]  # a str is also a Sequence[str]
         self, sentences: str, state: StatePolicy = ..., *, rows: int = ...
     ) -> SentenceVectors: ...
 
@@ -229,7 +230,7 @@ class Embedder(ABC):
         check_sentences(sentences)
         truncated: list[str] = []
 
-        def blocks() -> Iterator[list[Tokenized]]:
+        def blocks() -> Iterator[list[TokenizedSentence]]:
             for block in windows(tokenize_all(sentences), block_tokens):
                 truncated.extend(truncated_tokens(self.config, [tokens for tokens, _ in block]))
                 yield block
@@ -255,13 +256,13 @@ class Embedder(ABC):
         Args:
             texts: A string, or a list of texts. A string is split into sentences and tokenized. A
                 list of tokens is a single sentence. Every sentence starts from the zero state.
-            layer: The layer choice, except "all"; see `elmokit.embed.layer_choice`. Default: the
+            layer: Any layer choice except "all"; see `elmokit.embed.layer_choice`. Default: the
                 average of all layers.
             pooling: "mean" or "max" over all tokens of a text, or its "first" token.
             mix: With layer "mix", the weights s, one per layer.
             gamma: With layer "mix", the scale.
-            batch_size: Ignored, for compatibility with sentence-transformers. To limit batches, use
-                the attributes `batch_tokens` and `batch_sentences`.
+            batch_size: Accepted for compatibility with sentence-transformers, but ignored. To limit
+                batches, use the attributes `batch_tokens` and `batch_sentences`.
             show_progress_bar: Show a progress bar on standard error.
             normalize_embeddings: Scale all vectors to length 1.
             convert_to_tensor: Return a tensor instead of a NumPy array.
@@ -322,7 +323,7 @@ class Embedder(ABC):
         return [vectors.layers for vectors in self._embed_blocks(blocks, state, 1)]
 
     def _embed_blocks(
-        self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int
+        self, blocks: Iterable[Sequence[TokenizedSentence]], state: StatePolicy, rows: int
     ) -> Iterator[SentenceVectors]:
         """Compute blocks in order and yield the vectors of their sentences."""
         if self._copies_in_background:
@@ -344,7 +345,7 @@ class Embedder(ABC):
                 yield SentenceVectors(words, offsets, array)
 
     def _embed_and_copy(
-        self, blocks: Iterable[Sequence[Tokenized]], state: StatePolicy, rows: int
+        self, blocks: Iterable[Sequence[TokenizedSentence]], state: StatePolicy, rows: int
     ) -> Iterator[SentenceVectors]:
         """Copy the vectors of each block in a separate thread while the next one is computed."""
         futures: deque[Future[list[SentenceVectors]]] = deque()
@@ -369,7 +370,7 @@ class Embedder(ABC):
         choose: Callable[[Any], Any] = lambda layers: layers,
         dtype: str = "float32",
         cached: bool = True,
-    ) -> tuple[Pending, Any]:
+    ) -> tuple[PendingVectors, Any]:
         """Start computing the vectors of a block of sentences.
 
         Args:
@@ -384,7 +385,8 @@ class Embedder(ABC):
                 earlier calls, not even in the last bit.
 
         Returns:
-            The vectors of all tokens in order, (K, N, W), and with `state="carry"` the final state.
+            The vectors of all tokens in order, (K, N, W), and, with `state="carry"`, the final
+            state.
         """
         with self._inference_context():
             k, _, width = choose(self._empty_layers).shape
@@ -414,8 +416,8 @@ class Embedder(ABC):
         """
         if not isinstance(rows, int) or rows < 1 or (rows > 1 and state != "carry"):
             raise ConfigError(
-                f"Invalid rows {rows!r} with state={state!r}: expected 1, or with state='carry' an "
-                "integer of at least 1."
+                f"Invalid rows {rows!r} with state={state!r}: expected 1 or, with state='carry', "
+                "an integer of at least 1."
             )
         words = list(tokens.words)
         words += [word for word in (BEGIN_SENTENCE, END_SENTENCE) if word not in words]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from elmokit.device import choose_device, to_device
 from elmokit.embed import scoring
-from elmokit.embed.blocks import Batch, Pending, StateArrays, TokenIds
+from elmokit.embed.blocks import Batch, PendingVectors, StateArrays, TokenIds
 from elmokit.embed.embedder import STATES, Embedder, StatePolicy
 from elmokit.embed.precision import engine_for, exact_products
 from elmokit.embed.scoring import SentenceScore
@@ -121,8 +121,8 @@ class ElmoModel(Embedder):
         with self.lock, torch.inference_mode(), exact_products(self.device):
             yield
 
-    def _allocate(self, shape: tuple[int, int, int], dtype: str) -> PendingVectors:
-        return PendingVectors(shape, dtype, self.device)
+    def _allocate(self, shape: tuple[int, int, int], dtype: str) -> PendingTensor:
+        return PendingTensor(shape, dtype, self.device)
 
     def _run(
         self, table: Tensor, ids: NDArray[np.int64], packing: Packing, initial: LstmState | None
@@ -268,7 +268,7 @@ class ElmoModel(Embedder):
         return html.card(f"ElmoModel {name}", rows)
 
 
-class PendingVectors(Pending):
+class PendingTensor(PendingVectors):
     """The vectors of a block of sentences in a tensor.
 
     A GPU copies the tensor to the host while it computes the next block.

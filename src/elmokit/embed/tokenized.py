@@ -14,10 +14,10 @@ from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import token_starts, words
 
 #: The tokens of a sentence, and their offsets if the sentence was a string.
-Tokenized = tuple[list[str], list[tuple[int, int]] | None]
+TokenizedSentence = tuple[list[str], list[tuple[int, int]] | None]
 
 
-def as_tokens(sentence: object, index: int, kind: str = "Sentence") -> Tokenized:
+def as_tokens(sentence: object, index: int, kind: str = "Sentence") -> TokenizedSentence:
     """Return the tokens of a sentence, and their offsets if it is a string.
 
     Args:
@@ -40,7 +40,7 @@ def as_tokens(sentence: object, index: int, kind: str = "Sentence") -> Tokenized
     return tokens, None
 
 
-def tokenize_all(sentences: Iterable[Any]) -> Iterable[Tokenized]:
+def tokenize_all(sentences: Iterable[Any]) -> Iterable[TokenizedSentence]:
     """Return the tokens and offsets of each sentence; see `as_tokens`."""
     # A fast path for the usual case, with loops that run in C.
     are_lists = type(sentences) is list and set(map(type, sentences)) == {list}

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from elmokit.embed.layer_choice import LayerChoice, mix_weights
 from elmokit.errors import DataError, suggest
+from elmokit.progress import plural
 
 FloatArray = NDArray[np.float32]
 
@@ -97,8 +98,8 @@ class SentenceVectors:
             vectors: FloatArray = self.layers[:, positions[occurrence]]
         except IndexError:
             raise DataError(
-                f"The word '{word}' occurs {len(positions)} times in this sentence; occurrence "
-                f"{occurrence} does not exist (the first is 0)."
+                f"The word '{word}' occurs {plural(len(positions), 'time')} in this sentence; "
+                f"occurrence {occurrence} does not exist (the first is 0)."
             ) from None
         return vectors
 

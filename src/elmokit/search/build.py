@@ -3,7 +3,7 @@
 The text is embedded in chunks, as by `elmo embed` (elmokit/bulk). Each chunk is appended to the
 tables, then `unfinished.json` records their new versions. A resumed build continues with these
 versions and gives the same index as an uninterrupted one. At the end, `unfinished.json` is renamed
-to `index.json`, which makes the last versions visible (see files.py).
+to `index.json`, which makes the latest versions visible (see files.py).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def build_index(
 
     Args:
         model: The model.
-        inputs: Text files (also compressed) and Parquet files; "-" is standard input.
+        inputs: Text files (optionally compressed) and Parquet files; "-" is standard input.
         out: The directory of the index.
         settings: Which vectors to store.
         resume: Continue an interrupted run, if there is one. The model, the settings and the text
@@ -117,7 +117,8 @@ def build_index(
         on_progress: Called at the start and after each chunk.
 
     Raises:
-        OutputError: The directory contains other files, is in use, or cannot be written.
+        OutputError: The directory contains files that do not belong to an index, is in use, or
+            cannot be written.
         DataError: A line is invalid, the text has no tokens, or it differs from the text of the
             interrupted run.
         ConfigError: The model or the settings differ from those of the index or the interrupted
@@ -157,7 +158,9 @@ def check_index_output(
             f"{out} is a file: expected an index directory or a path that does not exist."
         )
     if out.is_dir() and any(entry.name not in INDEX_FILES for entry in out.iterdir()):
-        raise OutputError(f"{out} contains other files. Choose another path.")
+        raise OutputError(
+            f"{out} contains files that do not belong to an index. Choose another path."
+        )
     if append:
         IndexMeta.read(out)
     elif (out / MANIFEST).exists() and not (resume or overwrite):
@@ -177,7 +180,7 @@ def _already_exists(out: Path) -> OutputError:
 
 
 def count_finished_tokens(out: Path) -> int:
-    """Return the number of tokens that an interrupted run to `out` has finished."""
+    """Return the number of tokens that an interrupted run has written to `out`."""
     return IndexMeta.read(out, UNFINISHED).tokens if (out / UNFINISHED).exists() else 0
 
 
@@ -249,7 +252,7 @@ class IndexOutput(Output):
                         shutil.rmtree(table_path(self.path, name), ignore_errors=True)
 
     def _start(self, manifest: Manifest, is_resumed: bool) -> None:
-        """Determine the content of the tables, and undo later changes."""
+        """Determine the content of the tables, and undo changes that were not recorded."""
         run, inputs, model = dict(manifest), list(self.documents), self._model
         choices = LayerChoice.parse_all(
             self._settings.layer, model.config.n_layers, self._settings.mix
@@ -348,8 +351,8 @@ class IndexOutput(Output):
 
         arrays = block.arrays
         ids, layers = arrays["ids"], arrays["vectors"]
-        is_used = arrays["lengths"] > 0
-        lengths, places = arrays["lengths"][is_used], arrays["places"][is_used]
+        is_nonempty = arrays["lengths"] > 0
+        lengths, locations = arrays["lengths"][is_nonempty], arrays["places"][is_nonempty]
         starts = np.cumsum(lengths) - lengths
         words, n_known = block.words(), len(self._words)
         numbers = np.array([self._words.setdefault(w, len(self._words)) for w in words], np.int32)
@@ -359,7 +362,7 @@ class IndexOutput(Output):
             [words[i] for i in ids[start : start + length].tolist()]
             for start, length in zip(starts, lengths, strict=True)
         ]
-        texts = [text for text, used in zip(block.texts(), is_used, strict=True) if used]
+        texts = [text for text, keep in zip(block.texts(), is_nonempty, strict=True) if keep]
         hashes = np.array([sentence_hash(tokens) for tokens in sentences], dtype=np.int64)
         n_earlier_files = len(self.meta.inputs) - len(self.documents)
         ordinals = self.meta.sentences + np.arange(len(lengths))
@@ -381,8 +384,8 @@ class IndexOutput(Output):
         }
         by_word = {"word": pa.array([words[i] for i in new], pa.string())}
         by_sentence = {
-            "file": pa.array(n_earlier_files + places[:, 0], pa.int32()),
-            "line": pa.array(places[:, 1]),
+            "file": pa.array(n_earlier_files + locations[:, 0], pa.int32()),
+            "line": pa.array(locations[:, 1]),
             "offset": pa.array(offsets),
             "text": pa.array(texts, pa.string()),
             "words": pa.ListArray.from_arrays(

@@ -33,7 +33,9 @@ _DEADLINE_FACTOR = 16.0
 #: Maximum expected duration of a batch in seconds when more than one item of a job is added. Limits
 #: how long a new job waits for the current batch. Doubled if no other job is waiting.
 _BATCH_SECONDS = 0.5
-_SHORT = 128  # maximum cost in the shortest length class; multiplied by 4 for each next class
+_SHORT_COST = (
+    128  # maximum cost in the shortest length class; each longer class allows 4 times more
+)
 _MAX_RETRY_SECONDS = 60
 _DECAY = 0.8  # weight of earlier batches in the measured speed
 
@@ -58,11 +60,11 @@ class Work:
     _cost: float = 100.0
 
     @property
-    def rate(self) -> float:
+    def seconds_per_cost(self) -> float:
         """Seconds per unit of cost, averaged over recent batches."""
         return self._seconds / self._cost
 
-    def update_rate(self, cost: int, seconds: float) -> None:
+    def record(self, cost: int, seconds: float) -> None:
         """Add the cost and duration of a batch to the average."""
         self._seconds = _DECAY * self._seconds + seconds
         self._cost = _DECAY * self._cost + cost
@@ -97,26 +99,26 @@ class Job:
 
     def deadline(self, max_seconds: float) -> float:
         """Return the deadline of the next item, at most `max_seconds` after arrival."""
-        seconds = self.work.rate * self.cumulative_costs[self.next + 1]
+        seconds = self.work.seconds_per_cost * self.cumulative_costs[self.next + 1]
         return self.arrival + min(_DEADLINE_FACTOR * seconds, max_seconds)
 
     @property
     def length_class(self) -> int:
         """The length class of the next item. A long item would delay a batch of short ones."""
-        return (((self.costs[self.next] - 1) // _SHORT).bit_length() + 1) // 2
+        return (((self.costs[self.next] - 1) // _SHORT_COST).bit_length() + 1) // 2
 
 
 class Batcher:
     """The job queue and the compute thread.
 
     Args:
-        queue: Maximum number of waiting jobs.
+        max_jobs: Maximum number of waiting jobs.
         timeout: Time limit for a job in seconds, including its time in the queue.
         metrics: The metrics to update.
     """
 
-    def __init__(self, queue: int, timeout: float, metrics: Metrics) -> None:
-        self._max_jobs, self._timeout = queue, timeout
+    def __init__(self, max_jobs: int, timeout: float, metrics: Metrics) -> None:
+        self._max_jobs, self._timeout = max_jobs, timeout
         self._metrics = metrics
         self._jobs: list[Job] = []
         self._condition = threading.Condition()
@@ -167,9 +169,9 @@ class Batcher:
         with self._condition:
             if self._closed:
                 raise shutting_down()
-            waiting = sum(other.work.rate * other.waiting_cost for other in self._jobs)
+            waiting = sum(other.work.seconds_per_cost * other.waiting_cost for other in self._jobs)
             seconds = max(0.0, self._running_until - time.monotonic()) + waiting
-            job_seconds = job.work.rate * job.waiting_cost
+            job_seconds = job.work.seconds_per_cost * job.waiting_cost
             excess = seconds + job_seconds - self._timeout / 2
             # If the queue is empty, a job is always accepted, because the estimate may be wrong.
             if len(self._jobs) >= self._max_jobs or (self._jobs and excess > 0):
@@ -226,7 +228,9 @@ class Batcher:
                 if job.work is work and job.length_class == length_class
             ]
             heapify(similar)
-            budget_per_job = _BATCH_SECONDS * (2 if len(self._jobs) == 1 else 1) / work.rate
+            budget_per_job = (
+                _BATCH_SECONDS * (2 if len(self._jobs) == 1 else 1) / work.seconds_per_cost
+            )
             batch: list[tuple[Job, int]] = []
             members: set[Job] = set()
             size = 0
@@ -244,7 +248,7 @@ class Batcher:
                 else:
                     heappop(similar)
             self._jobs = [job for job in self._jobs if job.is_waiting]
-            self._running_until = time.monotonic() + work.rate * size
+            self._running_until = time.monotonic() + work.seconds_per_cost * size
             return batch
 
     def _compute(self, batch: list[tuple[Job, int]]) -> None:
@@ -262,7 +266,7 @@ class Batcher:
                         job.future.set_exception(error)
         seconds = time.perf_counter() - begin
         cost = sum(job.costs[i] for job, i in batch)
-        work.update_rate(cost, seconds)
+        work.record(cost, seconds)
         self._metrics.items.labels(work.name).inc(len(batch))
         self._metrics.batch_tokens.labels(work.name).observe(cost)
         self._metrics.batch_seconds.labels(work.name).observe(seconds)

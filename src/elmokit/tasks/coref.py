@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from elmokit.errors import DataError, warn
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
-from elmokit.tasks.coref_model import CorefConfig, CorefModel, Resolved
+from elmokit.tasks.coref_model import CorefConfig, CorefModel, CorefPrediction
 from elmokit.tasks.documents import (
     DataIssues,
     Document,
@@ -28,7 +28,7 @@ from elmokit.tasks.metrics.spans import span_to_dict
 from elmokit.tasks.task import LabelInfo, Reader, Scores, Task
 from elmokit.text.lines import read_lines
 
-__all__ = ["Coref", "CorefConfig", "CorefModel", "Resolved"]
+__all__ = ["Coref", "CorefConfig", "CorefModel", "CorefPrediction"]
 
 
 class Coref(Task[Document]):
@@ -63,7 +63,10 @@ class Coref(Task[Document]):
     network = CorefModel
 
     def read(self, path: str) -> list[Document]:
-        """Read a file in columns, or all *.conll (otherwise *gold_conll) files of a directory."""
+        """Read a file in column format, or all such files in a directory.
+
+        In a directory, these are all *.conll files or, if there are none, all *gold_conll files.
+        """
         issues = DataIssues()
         documents = list(read_columns(read_lines(_files(path)), issues, labeled=True))
         usable = [d for d in documents if d.tokens and not d.is_redacted]
@@ -81,28 +84,29 @@ class Coref(Task[Document]):
         """Collect the genres."""
         if not any(document.clusters for document in examples):
             raise DataError(
-                "The training data has no mentions. Expected mentions such as (3), (3 or 3) in the "
-                "last column."
+                "The training data has no mentions. Expected mentions such as '(3)', '(3' or '3)' "
+                "in the last column."
             )
         return {"genres": sorted({document.genre for document in examples} - {""})}
 
     def score(self, examples: Sequence[Document], predictions: Sequence[Any]) -> Scores:
-        """Return the mean F1 of MUC, B3 and CEAFe, and each of them.
+        """Return the mean F1 of MUC, B3 and CEAFe, and the individual measures.
 
-        Singletons count if the model predicts them; then the scores without singletons are added.
+        If the model predicts singletons, they are scored, and the scores without singletons are
+        also returned.
         """
         gold = [document.clusters or () for document in examples]
         predicted = [resolved.clusters for resolved in predictions]
-        plain = coref_scores(
+        no_singletons = coref_scores(
             [without_singletons(clusters) for clusters in gold],
             [without_singletons(clusters) for clusters in predicted],
         )
         if not any(resolved.singletons for resolved in predictions):
-            return plain
+            return no_singletons
         scores = coref_scores(gold, predicted)
-        for name, measure in plain["measures"].items():
+        for name, measure in no_singletons["measures"].items():
             scores["measures"][f"{name} without singletons"] = measure
-        return {**scores, "conll_without_singletons": plain["conll"]}
+        return {**scores, "conll_without_singletons": no_singletons["conll"]}
 
     def format_prediction(self, example: Document, prediction: Any, *, as_json: bool) -> str:
         """Return CoNLL-2012 columns, or an object with sentences and clusters."""

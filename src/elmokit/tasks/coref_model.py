@@ -93,7 +93,7 @@ class CorefConfig(Settings):
     word_dropout: Fraction = 0.5
 
 
-class Resolved(NamedTuple):
+class CorefPrediction(NamedTuple):
     """The predicted clusters of a document.
 
     Attributes:
@@ -256,11 +256,11 @@ class CorefModel(TaskModel[Document]):
             loss = loss + F.softplus(-self.mention(g)).sum()
         return loss
 
-    def _resolve(self, batch: Batch[Document], row: int) -> Resolved:
+    def _resolve(self, batch: Batch[Document], row: int) -> CorefPrediction:
         document = batch.examples[row]
         lengths = [len(sentence) for sentence in document.sentences]
         if not sum(lengths):
-            return Resolved([], self.settings.singletons)
+            return CorefPrediction([], self.settings.singletons)
         kept = self.keep(*self.encode(batch, row, range(len(lengths))), lengths)
         scores = F.pad(self.score_pairs(kept, document, 0), (1, 0))  # s(i, none) = 0
         distances = scores.argmax(dim=1).tolist()  # to the antecedent, in spans; 0: none
@@ -274,7 +274,7 @@ class CorefModel(TaskModel[Document]):
             for cluster, distance, s_m in zip(cluster_of, distances, kept.s_m.tolist(), strict=True)
             if not distance and (len(cluster) > 1 or (self.settings.singletons and s_m > 0))
         ]
-        return Resolved(clusters, self.settings.singletons)
+        return CorefPrediction(clusters, self.settings.singletons)
 
 
 def gold_cluster_ids(starts: Tensor, ends: Tensor, gold: NDArray[np.int64]) -> Tensor:

@@ -150,8 +150,8 @@ def check_folder(
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     if not is_finished and (foreign := sorted(names - _FILES)):
         raise OutputError(
-            f"{out} contains other files ({', '.join(foreign[:5])}). Choose a new or empty "
-            "directory."
+            f"{out} contains files that do not belong to a task model "
+            f"({', '.join(foreign[:5])}). Choose a new or empty directory."
         )
     path = out if is_finished else checkpoint.newest(out)
     if path is None:

@@ -136,7 +136,7 @@ def load(path: Path, step: TrainStep, n_steps: int, group: Group = SINGLE_PROCES
     _restore_random_state(path, group, random_state, n_steps)
 
 
-def load_accumulators(step: TrainStep, start: ModelParts | None) -> None:
+def load_accumulators(step: TrainStep, initial: ModelParts | None) -> None:
     """Initialize Adagrad with the accumulators of the initial model, if it has any.
 
     Adagrad divides each gradient by the square root of the sum of all previous squared gradients.
@@ -144,16 +144,16 @@ def load_accumulators(step: TrainStep, start: ModelParts | None) -> None:
 
     Args:
         step: A new training step. Parameters without an accumulator keep the initial value, 1.
-        start: The initial model.
+        initial: The initial model.
 
     Raises:
         WeightsError: The accumulators do not match the parameters.
     """
-    if start is None or not start.accumulators or step.optimizer.config.kind != "adagrad":
+    if initial is None or not initial.accumulators or step.optimizer.config.kind != "adagrad":
         return
     moments = step.moments()  # views of the optimizer's tensors
     with torch.no_grad():
-        for name, accumulator in start.accumulators.items():
+        for name, accumulator in initial.accumulators.items():
             square = moments.get(f"square.{name}")
             if square is None or square.shape != accumulator.shape:
                 raise WeightsError(

@@ -26,7 +26,7 @@ def export(
     config: RunConfig,
     out: Path,
     progress: Progress,
-    start: ModelParts | None = None,
+    initial: ModelParts | None = None,
     log: LogFn = no_log,
     *,
     warm_state: bool = False,
@@ -39,7 +39,7 @@ def export(
         config: The settings of the run.
         out: The run directory.
         progress: The progress of the run.
-        start: The initial model, if the run fine-tuned one.
+        initial: The initial model, if the run fine-tuned one.
         log: Called with each log message.
         warm_state: Also compute the warm state from the beginning of the corpus.
     """
@@ -60,8 +60,8 @@ def export(
             "perplexity": None if perplexity is None else perplexity.to_dict(),
         },
     }
-    if start is not None:
-        metadata["finetuned_from"] = str(start.metadata.get("name") or start.source)
+    if initial is not None:
+        metadata["finetuned_from"] = str(initial.metadata.get("name") or initial.source)
         metadata["training"]["perplexity_before"] = read_evaluations(out).get(0)
     parts = ModelParts(
         bilm.eval(), vocabulary=corpus.vocabulary, head=step.head, warm=warm, metadata=metadata

@@ -42,7 +42,7 @@ _ROWS = (16, 1024)
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialModel:
     """The initial model of a fine-tuning run.
 
     Attributes:
@@ -54,7 +54,9 @@ class Start:
     new_head: bool
 
 
-def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> Start:
+def prepare_initial_model(
+    parts: ModelParts, corpus: Corpus, *, new_head: bool = False
+) -> InitialModel:
     """Return the initial model of a fine-tuning run, with a new head if the model has none.
 
     Args:
@@ -82,14 +84,14 @@ def start_from(parts: ModelParts, corpus: Corpus, *, new_head: bool = False) -> 
                 n: t for n, t in (parts.accumulators or {}).items() if n.startswith("bilm.")
             },
         )
-        return Start(with_head, new_head=True)
+        return InitialModel(with_head, new_head=True)
     if parts.vocabulary is None or parts.vocabulary.words != corpus.vocabulary.words:
         raise ConfigError(
             f"{corpus.path} was not prepared with the vocabulary of {parts.source}. Prepare the "
             f"text again with: elmo prepare --vocab {parts.source} FILES... -o DATA. "
             "Alternatively, train a new head for the vocabulary of this text with --new-head."
         )
-    return Start(parts, new_head=False)
+    return InitialModel(parts, new_head=False)
 
 
 def unigram_head(corpus: Corpus, projection_dim: int) -> LMHead:
@@ -107,7 +109,7 @@ def unigram_head(corpus: Corpus, projection_dim: int) -> LMHead:
 
 
 def finetune_config(
-    start: Start,
+    initial: InitialModel,
     corpus: Corpus,
     *,
     epochs: float | None = None,
@@ -119,7 +121,7 @@ def finetune_config(
     """Return the settings of a fine-tuning run.
 
     Args:
-        start: The initial model.
+        initial: The initial model.
         corpus: The text.
         epochs: Number of epochs. Default: 2 with a new head, otherwise 1.
         max_steps: Total number of steps, instead of `epochs`.
@@ -135,7 +137,7 @@ def finetune_config(
     step = StepConfig(seed=seed)
     rows = 2 ** int(math.log2(max(1.0, n_tokens / step.steps / _STEPS_PER_EPOCH)))
     base = RunConfig(
-        start.parts.bilm.config,
+        initial.parts.bilm.config,
         dataclasses.replace(step, rows=min(max(rows, _ROWS[0]), _ROWS[1])),
         OptimizerConfig(learning_rate=5e-4, warmup=20, head_rate=4e-3),
         seed=seed,
@@ -143,18 +145,18 @@ def finetune_config(
     config = with_settings(base, settings)
     if config.model != base.model:
         raise ConfigError(
-            f"The configuration of {start.parts.source} cannot be changed. Remove all settings of "
-            "the model (lstm.*, char_cnn.*)."
+            f"The configuration of {initial.parts.source} cannot be changed. Remove all settings "
+            "of the model (lstm.*, char_cnn.*)."
         )
     if epochs is None and max_steps is None and config.max_steps == base.max_steps:
-        epochs = 1.0 + start.new_head
+        epochs = 1.0 + initial.new_head
     config = with_length(config, n_tokens, max_steps=max_steps, epochs=epochs)
     if head_steps is None:
-        default = config.max_steps // 2 if start.new_head else 0
+        default = config.max_steps // 2 if initial.new_head else 0
         head_steps = config.optimizer.head_steps or default
     validate("head_steps", head_steps, Annotated[int, Bounds(ge=0, le=config.max_steps)])
     optimizer = dataclasses.replace(config.optimizer, head_steps=head_steps)
-    return dataclasses.replace(config, optimizer=optimizer, start=_fingerprint(start.parts))
+    return dataclasses.replace(config, optimizer=optimizer, start=_fingerprint(initial.parts))
 
 
 def perplexity_by_stage(config: RunConfig, run: TrainResult) -> dict[str, dict[str, Any]]:

@@ -80,7 +80,7 @@ def train(
     log: LogFn = no_log,
     tensorboard: bool = False,
     deterministic: bool = False,
-    start: ModelParts | None = None,
+    initial: ModelParts | None = None,
     warm_state: bool = False,
 ) -> TrainResult:
     """Train a biLM. Processes started by torchrun train it together (see `train/distributed.py`).
@@ -94,7 +94,7 @@ def train(
         log: Called with each log message.
         tensorboard: Also log to TensorBoard.
         deterministic: Make repeated runs on a GPU bit-identical, at the cost of speed.
-        start: The initial biLM and head, which are evaluated before the first step (see
+        initial: The initial biLM and head, which are evaluated before the first step (see
             `train/finetune.py`). Default: random weights.
         warm_state: Also compute the warm state at the end, which takes minutes on a CPU.
     """
@@ -111,9 +111,9 @@ def train(
             *(config, corpus.chars, corpus.n_words, device),
             graphs=not deterministic,
             group=group,
-            start=start,
+            initial=initial,
         )
-        load_accumulators(step, start)
+        load_accumulators(step, initial)
         streams = Streams(
             corpus.tokens(),
             corpus.documents(),
@@ -136,7 +136,7 @@ def train(
         pending: list[tuple[int, StepResult]] = []
         try:
             with stop_signals(log) as stopped:
-                _evaluate(step, corpus, progress, metrics, config, log, stopped, start)
+                _evaluate(step, corpus, progress, metrics, config, log, stopped, initial)
                 while progress.step < config.max_steps and not group.any(stopped.is_set()):
                     batch, position = next(batches)
                     rate = config.optimizer.rate(progress.step, config.max_steps)
@@ -147,7 +147,7 @@ def train(
                         _write(metrics, summary)
                         log(clock.format_line(summary))
                         pending = []
-                    _evaluate(step, corpus, progress, metrics, config, log, stopped, start)
+                    _evaluate(step, corpus, progress, metrics, config, log, stopped, initial)
                     if _is_due(progress.step, config.checkpoint_every, config.max_steps):
                         _save(out, step, progress, config, corpus, pending)
                     if config.patience and progress.evaluations_since_best >= config.patience:
@@ -155,7 +155,7 @@ def train(
                         log(f"No improvement in {n} evaluations; stopping early.")
                         break
                 interrupted = group.any(stopped.is_set())
-                if interrupted:  # further signals, for example of torchrun, are still blocked
+                if interrupted:  # further signals, for example from torchrun, are still blocked
                     _save(out, step, progress, config, corpus, pending)
                     log(f"Stopped at step {progress.step:,}; continue with --resume.")
         finally:
@@ -163,7 +163,7 @@ def train(
             if metrics is not None:
                 metrics.close()
         if group.is_first and not interrupted:
-            export(step, corpus, config, out, progress, start, log, warm_state=warm_state)
+            export(step, corpus, config, out, progress, initial, log, warm_state=warm_state)
     return TrainResult(
         steps=progress.step,
         tokens=progress.step * config.tokens_per_step,
@@ -181,18 +181,18 @@ def make_step(
     *,
     graphs: bool = True,
     group: Group = SINGLE_PROCESS,
-    start: ModelParts | None = None,
+    initial: ModelParts | None = None,
 ) -> TrainStep:
     """Create a model and its training step.
 
     Args:
         config: The settings of the run.
-        chars: Character ids of all types of the corpus.
+        chars: Character ids of all types in the corpus.
         n_words: Size of the vocabulary.
         device: The device to train on.
         graphs: Record the step as a CUDA graph.
         group: The processes of the run.
-        start: The initial biLM and head. Default: random weights, derived from the seed.
+        initial: The initial biLM and head. Default: random weights, derived from the seed.
     """
     if config.model.char_cnn is None:
         raise ConfigError("Only models with a character CNN (char_cnn) can be trained.")
@@ -207,9 +207,9 @@ def make_step(
     torch.manual_seed(config.seed)
     bilm = BiLM(config.model)
     head = LMHead(n_words, config.model.lstm.projection_dim)
-    if start is not None and start.head is not None:
-        bilm.load_state_dict(start.bilm.state_dict())
-        head.load_state_dict(start.head.state_dict())
+    if initial is not None and initial.head is not None:
+        bilm.load_state_dict(initial.bilm.state_dict())
+        head.load_state_dict(initial.head.state_dict())
     torch.set_rng_state(generator_state)
     torch.manual_seed(config.seed + 1 + 1_000_003 * group.rank)  # for dropout in `PlainStep`
     bilm, head = bilm.to(device), head.to(device)
@@ -226,9 +226,9 @@ def make_step(
 def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
     if documents < rows:
         log(
-            f"Note: The corpus has only {documents:,} documents (counting the parts of long ones) "
-            f"for {rows:,} rows, so several rows read the same text at the same time. Training "
-            "with fewer rows is faster and gives equally good results: --set step.rows=..."
+            f"Note: The corpus has only {documents:,} documents (counting each part of a split "
+            f"document) for {rows:,} rows, so several rows read the same text at the same time. "
+            "Training with fewer rows is faster and gives equally good results: --set step.rows=..."
         )
 
 
@@ -239,7 +239,7 @@ def _start_or_resume(
 
     Raises:
         ConfigError: There is a run but `resume` is False, or its settings are different.
-        DataError: The run was trained on a different corpus.
+        DataError: The run uses a different corpus.
     """
     newest = checkpoint.newest(out)
     if newest is None:
@@ -259,8 +259,8 @@ def _start_or_resume(
     path, progress, stored = checkpoint.newest_intact(out, log)
     if stored.get("corpus") != corpus.fingerprint:
         raise DataError(
-            f"The run in {out} was not trained on {corpus.path}, but on a different corpus. Use "
-            "the same corpus, or start a new run."
+            f"The run in {out} uses a different corpus, not {corpus.path}. Use the same corpus, or "
+            "start a new run."
         )
     previous = RunConfig.from_dict(stored.get("run"))
     changed = differences(config, previous, ignore=_CHANGEABLE_SETTINGS)
@@ -311,13 +311,13 @@ def _evaluate(
     config: RunConfig,
     log: LogFn,
     stopped: StopSignal,
-    start: ModelParts | None,
+    initial: ModelParts | None,
 ) -> None:
     """Evaluate on rank 0 if an evaluation is due, and broadcast the result to all ranks.
 
     If a signal interrupts the evaluation, it is repeated when the run is resumed.
     """
-    if "valid" not in corpus.splits or not _evaluation_is_due(progress, config, start):
+    if "valid" not in corpus.splits or not _evaluation_is_due(progress, config, initial):
         return
     values: dict[str, Any] = {}
     if step.group.is_first:
@@ -358,9 +358,9 @@ def _held_out_perplexity(step: TrainStep, corpus: Corpus) -> Perplexity:
         bilm.train()
 
 
-def _evaluation_is_due(progress: Progress, config: RunConfig, start: ModelParts | None) -> bool:
+def _evaluation_is_due(progress: Progress, config: RunConfig, initial: ModelParts | None) -> bool:
     if progress.step == 0:
-        return start is not None
+        return initial is not None
     phase_ends = (config.optimizer.head_steps, config.max_steps)
     is_due = _is_due(progress.step, config.evaluate_every, *phase_ends)
     return is_due and progress.evaluated != progress.step

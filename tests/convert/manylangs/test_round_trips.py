@@ -15,7 +15,7 @@ from elmokit.cli.main import app
 from elmokit.embed.fingerprint import fingerprint
 from elmokit.errors import ConfigError, ElmoError
 from elmokit.sources.resolve import load_parts
-from elmokit.train.finetune import start_from
+from elmokit.train.finetune import prepare_initial_model
 from tests.convert.manylangs.tiny import CHARACTERS, MAX, SENTENCES, SHAPES, run, write
 from tests.sources.models import same_bits
 
@@ -87,7 +87,7 @@ def test_another_lexicon_changes_the_fingerprint(tmp_path: Path) -> None:
 
 def test_model_can_be_used_but_not_trained(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        start_from(load_parts(write(tmp_path / "m")), None)  # type: ignore[arg-type]
+        prepare_initial_model(load_parts(write(tmp_path / "m")), None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

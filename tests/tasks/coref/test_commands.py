@@ -54,7 +54,7 @@ def test_commands_from_training_to_prediction(files: tuple[str, str], tmp_path: 
     assert json.loads(found.stdout)["conll"] == result["test"]["conll"]
     result = command("task", "coref", "evaluate", out, Path(files[1]).parent, "--device", "cpu")
     assert "50 examples: conll" in result.stdout
-    assert "measures ceafe: f1" in result.stdout
+    assert "measure ceafe: f1" in result.stdout
 
     text = "Ann met Bob. She saw him.\n\nTom left.\n"
     done = command("task", "coref", "predict", out, "-", "--device", "cpu", given=text)

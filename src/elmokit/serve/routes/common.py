@@ -15,7 +15,12 @@ from starlette.responses import Response
 from elmokit.embed.layer_choice import LayerChoice, check_layer
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
-from elmokit.embed.tokenized import Tokenized, as_tokens, truncated_tokens, truncation_warning
+from elmokit.embed.tokenized import (
+    TokenizedSentence,
+    as_tokens,
+    truncated_tokens,
+    truncation_warning,
+)
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError
 from elmokit.serve.errors import RequestRejected, check_limit
@@ -121,7 +126,7 @@ async def tokenize_request(
     name, elmo = service.resources.model(model)
     check_limit("max_sentences", service.limits.sentences, len(sentences), "sentences")
 
-    def tokenize() -> list[Tokenized]:
+    def tokenize() -> list[TokenizedSentence]:
         return [as_tokens(sentence, i) for i, sentence in enumerate(sentences)]
 
     size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
