@@ -78,7 +78,7 @@ def test_words_filters_and_mixes(elmo: Elmo) -> None:
         (["index", "text.txt", "-o", "other", "--recall", "2"], 2, "--recall"),
         (["index", "no.txt", "-o", "other"], 1, "no.txt does not exist"),
         (["index", "text.txt", "-o", "index"], 1, "already exists"),
-        (["index", "text.txt", "-o", "."], 1, "other files"),
+        (["index", "text.txt", "-o", "."], 1, "do not belong to an index"),
         (["index", "text.txt", "-o", "other", "--layer", "7"], 1, "Invalid layer '7'"),
     ],
 )

@@ -156,7 +156,7 @@ def test_directories_with_other_files_are_never_changed(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     for how in ({}, {"resume": True}, {"overwrite": True}):
-        with pytest.raises(OutputError, match="other files"):
+        with pytest.raises(OutputError, match="do not belong"):
             build_index(elmo, [text], tmp_path / "mine", TOKENIZED, **how)
     with pytest.raises(OutputError, match="is a file"):
         build_index(elmo, [text], text, TOKENIZED)

@@ -327,7 +327,7 @@ def test_existing_directories_are_not_changed(data: Data[Sentence], tmp_path: Pa
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=r"Cannot write .*file"):
         train(TASK, config(), data, tmp_path / "file")
-    with pytest.raises(OutputError, match=r"other files \(file, run\)"):
+    with pytest.raises(OutputError, match=r"do not belong to a task model \(file, run\)"):
         train(TASK, config(), data, tmp_path)
 
 
