@@ -130,6 +130,12 @@ def test_invalid_usage_is_reported(arguments: list[str], message: str) -> None:
     assert message in error("task", *arguments)
 
 
+@pytest.mark.parametrize("size", ["-1", "inf", "nan"])
+def test_invalid_size_of_the_layer_cache_is_a_usage_error(size: str) -> None:
+    done = elmo("task", "ner", "train", __file__, __file__, "-o", "x", "--cache-gb", size)
+    assert done.exit_code == 2
+
+
 def test_unknown_task_is_a_usage_error() -> None:
     assert elmo("task", "nerr", "train").exit_code == 2
     result = elmo("task", "sentiment", "train")

@@ -46,7 +46,7 @@ def train(
     preset: str | None = None,
     settings: opt.Settings = None,
     seed: opt.Seed = 0,
-    cache_gb: Annotated[float, typer.Option(min=0)] = 8.0,
+    cache_gb: Annotated[float, typer.Option(min=0, max=10**6)] = 8.0,
     cache_dir: Path | None = None,
     resume: opt.Resume = False,
     device: opt.Device = "auto",
