@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -196,6 +197,23 @@ def test_damaged_files_are_rejected(
     (tmp_path / name).write_bytes(content or (full / "bilm.onnx").read_bytes())
     with pytest.raises(ElmoError, match=said):
         elmokit.load(tmp_path)
+
+
+@pytest.mark.parametrize("graph", ["encoder", "bilm"])
+def test_graph_that_fails_is_an_error(full: Path, tmp_path: Path, graph: str) -> None:
+    onnx = pytest.importorskip("onnx")
+    folder = tmp_path / "onnx"
+    shutil.copytree(full, folder)
+    model = onnx.load(folder / f"{graph}.onnx")
+    size = onnx.helper.make_tensor("size", onnx.TensorProto.INT64, [1], [10**15])
+    huge = onnx.helper.make_node("ConstantOfShape", ["size"], ["huge"])
+    model.graph.initializer.append(size)
+    model.graph.node.append(huge)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("huge", 1, None))
+    onnx.save(model, folder / f"{graph}.onnx")
+    loaded = elmokit.load(folder)
+    with pytest.raises(WeightsError, match=r"cannot be run by onnxruntime"):
+        loaded.embed(["I read it ."])
 
 
 def test_graphs_with_other_sizes_are_rejected(full: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ batches, but padding does not change the vectors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -113,8 +114,9 @@ class OnnxModel(Embedder):
         return out
 
     def _run_encoder(self, ids: NDArray[np.int64]) -> FloatArray:
-        x: FloatArray = self._encoder.run(["x"], {"ids": np.ascontiguousarray(ids)})[0]
-        return x
+        with _onnx_errors(f"The encoder of {self.parts.source} cannot be run"):
+            x: FloatArray = self._encoder.run(["x"], {"ids": np.ascontiguousarray(ids)})[0]
+            return x
 
     # ----------------------------------------------------------------------- backend implementation
 
@@ -146,8 +148,9 @@ class OnnxModel(Embedder):
         padded[rows, steps] = ids
         initial = self._zero_state(len(padded)) if initial is None else initial
         inputs = {"x": table[padded], "lengths": packing.lengths, **initial._asdict()}
-        layers, *final = self._bilm.run(["layers", "next_cell", "next_hidden"], inputs)
-        return layers[:, rows, steps], ArrayState(*final)
+        with _onnx_errors(f"The biLM of {self.parts.source} cannot be run"):
+            layers, *final = self._bilm.run(["layers", "next_cell", "next_hidden"], inputs)
+            return layers[:, rows, steps], ArrayState(*final)
 
     def _zero_state(self, rows: int) -> ArrayState:
         lstm = self.config.lstm
@@ -186,6 +189,22 @@ def check_device(name: str) -> None:
 _parent_sessions: list[Any] = []
 
 
+@contextmanager
+def _onnx_errors(problem: str) -> Iterator[None]:
+    """Convert the errors of onnxruntime, which have no common base class."""
+    try:
+        yield
+    except Exception as error:
+        import onnxruntime
+
+        first = str(error).splitlines()[0][:300]
+        raise WeightsError(
+            f"{problem} by onnxruntime {onnxruntime.__version__}: {first} The file is damaged, "
+            "memory ran out, or onnxruntime is too old. Convert the model again, or upgrade "
+            "onnxruntime."
+        ) from error
+
+
 def _session(graph: Path | bytes, threads: int | None, sizes: dict[str, int | None]) -> Any:
     """Open a graph and check that its inputs match config.json.
 
@@ -200,14 +219,8 @@ def _session(graph: Path | bytes, threads: int | None, sizes: dict[str, int | No
     options.intra_op_num_threads = threads or 0
     name = "The graph" if isinstance(graph, bytes) else str(graph)
     model = graph if isinstance(graph, bytes) else str(graph)
-    try:
+    with _onnx_errors(f"{name} cannot be read"):
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the errors of onnxruntime have no common base class
-        first = str(error).splitlines()[0][:300]
-        raise WeightsError(
-            f"{name} cannot be read by onnxruntime {onnxruntime.__version__}: {first} The file is "
-            "damaged, or onnxruntime is too old. Convert the model again, or upgrade onnxruntime."
-        ) from error
     actual = {v.name: v.shape[-1] if sizes.get(v.name) else None for v in session.get_inputs()}
     if actual != sizes:
         raise WeightsError(
