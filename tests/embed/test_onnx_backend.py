@@ -33,6 +33,9 @@ from tests.conftest import TINY_MODEL
 from tests.embed.test_english import DIMENSIONS, GOLDEN
 from tests.sources.models import make_parts
 
+pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
+pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
+
 TOLERANCE = 1e-5
 ROOT = Path(__file__).resolve().parents[2]
 SENTENCES = [

