@@ -230,6 +230,22 @@ def test_damaged_shard_is_identified(make: Callable[..., Any], tmp_path: Path) -
     assert_same_files(tmp_path / "whole", tmp_path / "out")
 
 
+def test_shard_that_disappears_during_the_run_is_an_error(
+    make: Callable[..., Any], tmp_path: Path
+) -> None:
+    def remove(_: Progress) -> None:
+        (tmp_path / "run" / "000000.parquet").unlink(missing_ok=True)
+
+    with pytest.raises(DataError, match=r"1 of .* are missing, for example 000000\.parquet\. To"):
+        make("run", on_progress=remove)
+    make("run", resume=True)
+    make("whole")
+    shards = [path.name for path in (tmp_path / "whole").glob("*.parquet")]
+    assert len(shards) > 1
+    for name in shards:
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
 def test_resume_without_a_previous_run_gives_a_warning(make: Callable[..., Any]) -> None:
     with pytest.warns(ElmoWarning, match="No interrupted run found"):
         make("out", resume=True)

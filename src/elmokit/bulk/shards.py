@@ -105,6 +105,7 @@ class ShardDirectory(ChunkStore):
         shards = [
             {"shard": self.chunk_name(number), **records[number]} for number in sorted(records)
         ]
+        _check_shards(self, shards)  # another machine may have written to another directory
         self.write_json(SHARDS, {"shards": shards})
 
     def open_shard(self, name: str) -> Any:
@@ -232,13 +233,17 @@ def _read_finished(folder: ShardDirectory) -> tuple[dict[str, Any], list[Record]
     shards = folder.read_json(SHARDS).get("shards")
     if not isinstance(shards, list):
         raise DataError(f"{folder.url}/{SHARDS} is damaged: it has no list of shards.")
-    if missing := {record["shard"] for record in shards}.difference(names):
+    _check_shards(folder, shards)
+    return manifest, shards
+
+
+def _check_shards(folder: ShardDirectory, shards: list[Record]) -> None:
+    if missing := {record["shard"] for record in shards}.difference(folder.names()):
         raise DataError(
             f"{len(missing):,} of {len(shards):,} shards of {folder.url} are missing, for "
             f"example {min(missing)}. To create them, repeat the `elmo embed` command with "
             "--resume."
         )
-    return manifest, shards
 
 
 def _document_ranges(names: list[str], records: list[Record]) -> list[tuple[str, range]]:
