@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from elmokit.cli.main import app
 from elmokit.errors import ConfigError
 from elmokit.serve.server import Server
-from elmokit.serve.settings import Settings, parse_named
+from elmokit.serve.settings import Settings, parse_named_paths
 from tests.conftest import TINY_MODEL
 from tests.process_utils import HANG_SECONDS, Pause, elmo, start
 from tests.serve.conftest import (
@@ -128,9 +128,9 @@ def test_objects_that_cannot_be_served_are_reported(tmp_path: Path, full_model: 
     with pytest.raises(ConfigError, match="at least one model"):
         replace(ALONE, models={})
     with pytest.raises(ConfigError, match="expected NAME=PATH"):
-        parse_named(["a/b"], "model")
+        parse_named_paths(["a/b"], "model")
     with pytest.raises(ConfigError, match="Duplicate name 'a'"):
-        parse_named(["a=1", "a=2"], "model")
+        parse_named_paths(["a=1", "a=2"], "model")
 
 
 def test_index_of_another_model_is_rejected(served: Settings, full_model: Path) -> None:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from elmokit.errors import ConfigError, DataError, NotFiniteError, OutputError, WeightsError
 from elmokit.settings import with_settings
 from elmokit.tasks import checkpoint
-from elmokit.tasks.batches import plan
+from elmokit.tasks.batches import plan_batches
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data, load_data, sample_fraction
 from elmokit.tasks.loop import train
@@ -428,13 +428,13 @@ def test_batches_contain_every_example_once_within_the_limits() -> None:
     sizes[7] = 1000
     seen = []
     for seed in ((0, 0), (0, 1), (1, 0), None):
-        batches = plan(sizes, 16, 400, seed=seed)
+        batches = plan_batches(sizes, 16, 400, seed=seed)
         assert sorted(i for batch in batches for i in batch) == list(range(500))
         for batch in batches:
             assert len(batch) <= 16
             assert len(batch) == 1 or len(batch) * sizes[batch].max() <= 400
         seen.append(batches)
-        assert batches == plan(sizes, 16, 400, seed=seed)
+        assert batches == plan_batches(sizes, 16, 400, seed=seed)
     assert seen[0] != seen[1] != seen[2]
 
 

@@ -192,7 +192,7 @@ def test_layer_and_mix_settings(
     model = model_of(data, f"elmo.{setting}")
     mix: Any = model.elmo.mixes["input"]
     assert {name for name, p in mix.named_parameters() if p.requires_grad} == learned
-    learned: Any = model.elmo.learned()["input"]["s"]
+    learned: Any = model.elmo.learned_weights()["input"]["s"]
     assert learned == pytest.approx(weights, abs=1e-3)
     assert (
         float(torch.as_tensor(model.elmo.penalty()).detach()) == 0.0

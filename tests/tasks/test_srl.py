@@ -505,7 +505,7 @@ def test_srl_from_training_to_prediction(files: tuple[str, str], tmp_path: Path)
     assert result["test"]["f1"] > 98
     done = command("task", "srl", "evaluate", out, files[1], "--device", "cpu")
     assert f"f1 {result['test']['f1']:.2f}" in done.stdout
-    assert "roles ARGM-TMP: f1" in done.stdout
+    assert "role ARGM-TMP: f1" in done.stdout
 
     text = "the Ann saw the Bob today\n"
     done = command("task", "srl", "predict", out, "-", "--device", "cpu", given=text)

@@ -80,15 +80,15 @@ def serve(
             "ELMO_SERVE_TOKEN is empty. Set it to a token, or unset it to serve without one."
         )
     from elmokit.serve.server import Server
-    from elmokit.serve.settings import BUNDLED, Limits, Settings, parse_named
+    from elmokit.serve.settings import BUNDLED, Limits, Settings, parse_named_paths
 
     models: dict[str, str | None] = {BUNDLED: None} if bundled else {}
-    models |= parse_named(model or [], "model")
+    models |= parse_named_paths(model or [], "model")
     settings = Settings(
         host=host,
         port=port,
         models=models,
-        tasks={name: Path(path) for name, path in parse_named(task or [], "task").items()},
+        tasks={name: Path(path) for name, path in parse_named_paths(task or [], "task").items()},
         task_files=tuple(task_file or ()),
         index=index,
         static=static,

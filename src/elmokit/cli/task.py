@@ -16,7 +16,7 @@ from elmokit.cli.output import INTERRUPTED, log, print_json
 from elmokit.cli.progress import step_bar
 from elmokit.errors import check_choice
 from elmokit.progress import no_log, plural
-from elmokit.tasks.registry import TASKS, is_file
+from elmokit.tasks.registry import TASKS, is_task_file
 
 if TYPE_CHECKING:
     from elmokit.tasks.task import Task
@@ -202,7 +202,7 @@ class _Tasks(Group):
     """The subcommands of `elmo task`: built-in tasks, and Python files that define a task."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if is_file(cmd_name):
+        if is_task_file(cmd_name):
             return typer.main.get_command(_commands(f"The task in {cmd_name}."))
         return super().get_command(ctx, cmd_name)
 

@@ -93,7 +93,7 @@ def _sentences(path: str | Path, column: int) -> Iterator[TaggedSentence]:
             if len(fields) != _COLUMNS or not all(fields[:2]):
                 raise line.error(
                     f"found '{line.text:.60}', expected the {_COLUMNS} columns of CoNLL-U, "
-                    "separated by tabs, with ID and FORM filled."
+                    "separated by tabs, with ID and FORM filled in."
                 )
             if _NOT_A_WORD.fullmatch(fields[0]):
                 continue

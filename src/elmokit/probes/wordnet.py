@@ -1,7 +1,7 @@
 """WordNet's senses, and SemCor, a corpus annotated with them.
 
-A sense key has the form `lemma%type:file:id:head:id`; the type is 1 noun, 2 verb, 3 adjective, 4
-adverb, 5 adjective satellite, which is treated as an adjective.
+A sense key has the form `lemma%type:file:id:head:id`; the type is 1 for nouns, 2 for verbs, 3 for
+adjectives, 4 for adverbs, and 5 for adjective satellites, which are treated as adjectives.
 
 `index.sense` has one line per sense: its key, the synset, its number among the senses of the lemma
 and part of speech, and its count in tagged text. No other file of WordNet is needed.
@@ -10,11 +10,12 @@ SemCor is read from JSON lines:
 
     {"tokens": [["It", "PRP", "", null], ["rains", "VB", "rain", "rain%2:43:00::"]]}
 
-A token consists of its form, part of speech, lemma and sense key, or null. If the annotators could
-not decide, the key lists alternatives: "year%1:28:02::;1:28:01::" are two senses of "year". Such a
-word counts as a use of each alternative. Names have the sense of their category ("Fulton County"
-is a location, location%1:03:00::) and count as uses of that sense. A multiword expression ("took
-place") is a span of several words, because a model reads words; its vector is their mean.
+A token consists of its form, part of speech, lemma and sense key. The key is null if the token has
+no sense. If the annotators could not decide, the key lists alternatives: "year%1:28:02::;1:28:01::"
+are two senses of "year". Such a word counts as a use of each alternative. Names have the sense of
+their category ("Fulton County" is a location, location%1:03:00::) and count as uses of that sense.
+A multiword expression ("took place") is a span of several words, because a model reads words; its
+vector is their mean.
 """
 
 from __future__ import annotations

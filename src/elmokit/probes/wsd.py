@@ -2,8 +2,8 @@
 
 The vector of a sense is the mean vector of its uses in SemCor. A word is assigned the sense with
 the nearest vector by cosine, among the senses of its lemma and part of speech that occur in SemCor.
-A lemma that does not occur in SemCor is assigned its first sense in WordNet. A lemma that is not in
-WordNet either gets no answer. The vector of a multiword expression is the mean of its words. Sense
+A lemma that does not occur in SemCor is assigned its first sense in WordNet. A lemma that occurs in
+neither gets no answer. The vector of a multiword expression is the mean of its words. Sense
 keys that are not in WordNet are ignored and counted.
 
 The mean of a mix of layers is the mix of their means, so all layer choices are computed in one

@@ -96,7 +96,7 @@ class IndexMeta(Settings):
 
     @property
     def layers(self) -> list[int]:
-        """The stored layers, by number."""
+        """The numbers of the stored layers."""
         return sorted(j for choice in self.choices if (j := choice.number) is not None)
 
     def write(self, path: Path) -> None:

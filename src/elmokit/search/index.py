@@ -183,9 +183,9 @@ class TokenIndex:
             best = search_approximately(self, request)
         else:
             best = self.search_exactly(request)
-        numbers = collect_ids(best)
-        tokens_by_number = dict(zip(numbers, self.read_tokens(numbers), strict=True))
-        return list_neighbors(queries, choices, best, tokens_by_number, self.tokens)
+        ids = collect_ids(best)
+        tokens_by_id = dict(zip(ids, self.read_tokens(ids), strict=True))
+        return list_neighbors(queries, choices, best, tokens_by_id, self.tokens)
 
     def search_exactly(self, request: SearchRequest) -> list[TopK]:
         """Return the k nearest tokens of each query, for each layer."""
@@ -242,27 +242,27 @@ class TokenIndex:
             yield from scanner.to_batches()
 
     def _take(self, table: str, rows: Sequence[int], columns: list[str] | None = None) -> Any:
-        """Return some rows of a table in the given order."""
+        """Return the given rows of a table, in this order."""
         with database_errors(self.folder):
             return self.tables[table].take(list(rows), columns=columns)
 
     # ------------------------------------------------------------------------ tokens and words
 
-    def token(self, number: int) -> Neighbor:
+    def token(self, token_id: int) -> Neighbor:
         """Return one token of the index, with its sentence."""
-        return self.read_tokens([number])[0]
+        return self.read_tokens([token_id])[0]
 
-    def read_tokens(self, numbers: Sequence[int]) -> list[Neighbor]:
+    def read_tokens(self, token_ids: Sequence[int]) -> list[Neighbor]:
         """Return tokens of the index, with their sentences."""
-        for number in numbers:
-            if not 0 <= number < self.tokens:
+        for token_id in token_ids:
+            if not 0 <= token_id < self.tokens:
                 raise DataError(
-                    f"Invalid token ID {number}: expected 0 to {self.tokens - 1}, because the "
+                    f"Invalid token ID {token_id}: expected 0 to {self.tokens - 1}, because the "
                     f"index has {plural(self.tokens, 'token')}."
                 )
         columns = ["token", "sentence", "position", "start", "end"]
         with database_errors(self.folder):  # values in the tables may be invalid
-            tokens = self._take("tokens", numbers, columns).to_pylist()
+            tokens = self._take("tokens", token_ids, columns).to_pylist()
             rows = sorted({token["sentence"] for token in tokens})
             sentences = self._take("sentences", rows).to_pylist()
             by_row = dict(zip(rows, sentences, strict=True))
@@ -319,13 +319,13 @@ class TokenIndex:
 
     # ---------------------------------------------------------------------------------- vectors
 
-    def vectors(self, choice: LayerChoice, numbers: Sequence[int]) -> FloatArray:
+    def vectors(self, choice: LayerChoice, token_ids: Sequence[int]) -> FloatArray:
         """Return the unit-length vectors of the given tokens in a layer, shape (n, D)."""
-        table = self._take("tokens", numbers, self.columns([choice]))
+        table = self._take("tokens", token_ids, self.columns([choice]))
         return unit(self.chosen_vectors(table.combine_chunks().to_batches()[0], [choice])[0])
 
     def chosen_vectors(self, batch: Any, choices: Sequence[LayerChoice]) -> list[FloatArray]:
-        """Return the vectors of a batch of tokens in some layers. Reads each column once."""
+        """Return the vectors of a batch of tokens for each choice. Reads each column once."""
         parts_by_choice = {choice: self._parts(choice) for choice in choices}
         stored = {part.label: part for parts in parts_by_choice.values() for part in parts}
         vectors_by_label = {label: self._stored(batch, part) for label, part in stored.items()}

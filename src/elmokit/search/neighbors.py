@@ -76,8 +76,8 @@ class Neighbor:
         score: The cosine similarity to the query.
         marked: The token in its sentence.
         where: The position of the sentence in the text.
-        token: The number of the token in the index.
-        sentence: The number of the sentence in the index.
+        token: The ID of the token in the index.
+        sentence: The ID of the sentence in the index.
         text: The original text of the sentence.
         span: Start and end of the token in `text`; None if the text was already tokenized.
         file: The file of the sentence, as given when the index was built.
@@ -123,7 +123,7 @@ class Neighbors:
         query: The query.
         by_layer: The nearest tokens by layer name, nearest first.
         tokens: Number of tokens that were searched.
-        token: The number of the query token, if the query is a token of the index.
+        token: The ID of the query token, if the query is a token of the index.
     """
 
     query: Marked
@@ -272,7 +272,7 @@ class Query:
     Attributes:
         marked: The word.
         layers: All layers of the word, (L + 1, 2D); None for a token of an index.
-        token: The number of the token, for a token of an index.
+        token: The ID of the token, for a token of an index.
     """
 
     marked: Marked
@@ -290,7 +290,7 @@ class Tokens(NamedTuple):
     """Tokens to compare, or the queries to compare them with.
 
     Attributes:
-        ids: The number of each token, (n,); -1 for a query that is not a token of the text.
+        ids: The ID of each token, (n,); -1 for a query that is not a token of the text.
         words: The word id of each token, (n,). Words that differ only in case have the same id.
         sentences: The `sentence_hash` of the sentence of each token, (n,).
         positions: The position of each token in its sentence, (n,).

@@ -65,7 +65,7 @@ class ServiceMiddleware:
         token = service.settings.token
         self._token = None if token is None else f"Bearer {token}".encode()
         self._hosts = {host.lower() for host in service.settings.allowed_hosts}
-        self._any_host = "*" in self._hosts  # set before --host is added, which is an address
+        self._any_host = "*" in self._hosts  # before --host, which is not a pattern, is added
         self._hosts |= {"localhost", service.settings.host.lower(), socket.gethostname().lower()}
         limits = service.limits
         # Body bytes and response values are counted together. Both need about 16 bytes of memory
@@ -84,7 +84,7 @@ class ServiceMiddleware:
             nonlocal reserved
             if size > self._free_memory:
                 raise RequestRejected.retry(
-                    "The memory limit for pending requests is reached.", 429, 1, close=True
+                    "The memory limit for pending requests has been reached.", 429, 1, close=True
                 )
             self._free_memory -= size
             reserved += size
@@ -208,7 +208,7 @@ class _Sender:
             async with asyncio.timeout(self._timeout + len(body) / _MIN_SPEED):
                 await self._send_chunks(message, body)
         except TimeoutError:
-            self._abort()  # closing it would wait for the client to read the response
+            self._abort()  # closing the connection would wait for the client to read the response
             raise ClientDisconnect from None
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             self.finished = True
@@ -240,12 +240,12 @@ async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender
             await asyncio.Event().wait()  # `watch` detects disconnects
         return messages.pop()
 
-    async def disconnected() -> None:
+    async def wait_for_disconnect() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
 
     work = asyncio.ensure_future(app(scope, replay, sender))
-    watch = asyncio.ensure_future(disconnected())
+    watch = asyncio.ensure_future(wait_for_disconnect())
     try:
         await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done() and not sender.finished:

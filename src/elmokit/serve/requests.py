@@ -62,7 +62,7 @@ class ModelRequest(StrictRequest):
 
 
 class SentencesRequest(ModelRequest):
-    """A request about sentences."""
+    """A request with a list of sentences."""
 
     sentences: Sentences
     """A string is tokenized as one sentence; a list of tokens is used unchanged."""

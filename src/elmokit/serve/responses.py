@@ -25,7 +25,7 @@ class ErrorResponse(BaseModel):
 
 
 class TextResponse(BaseModel):
-    """The fields of all responses about sentences."""
+    """The fields that all responses to requests with sentences contain."""
 
     model: str
     state: str
@@ -81,7 +81,7 @@ class Point(BaseModel):
 
 
 class Plane(BaseModel):
-    """The projection of a layer to its first two principal components.
+    """The projection of a layer onto its first two principal components.
 
     Planes are rotated so that points move as little as possible between layers.
     """

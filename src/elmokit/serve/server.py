@@ -26,7 +26,8 @@ with optional_imports("serve", "elmo serve"):
 #: Time limit in seconds for the headers of a request, from its first byte or, for the first request
 #: of a connection, from the start of the connection.
 _HEADER_SECONDS = 15.0
-#: Seconds until an idle connection is closed. Longer than in most proxies, which wait for a minute.
+#: Seconds until an idle connection is closed. Longer than the timeout of most proxies, which is one
+#: minute.
 _KEEP_ALIVE = 75
 #: Maximum number of connections that the event loop accepts at once.
 _BACKLOG = 256
@@ -198,13 +199,13 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = "is in use" if error.errno == errno.EADDRINUSE else f"is not available ({error})"
         raise ConfigError(
-            f"Port {port} of {host} {reason}. Choose another port with --port, or 0 for a free "
+            f"Port {port} on {host} {reason}. Choose another port with --port, or 0 for a free "
             "port."
         ) from error
 
 
 def _allowed_connections(limit: int) -> int:
-    """Raise the limit of open files, and return the number of connections that it allows."""
+    """Raise the limit on open files, and return the number of connections that it allows."""
     try:
         import resource  # not on Windows
     except ImportError:

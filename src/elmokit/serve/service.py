@@ -80,7 +80,7 @@ class Service:
 
     @property
     def status(self) -> Literal["loading", "ok", "stopping"]:
-        """The status. The service responds to requests only if it is "ok"."""
+        """The status. The service responds to requests only if the status is "ok"."""
         if self.shutdown:
             return "stopping"
         return "loading" if self._resources is None else "ok"
@@ -143,7 +143,7 @@ class Resources:
         """Return a task model."""
         return _find("task", name, self.tasks)
 
-    def check(self, name: str, state: str, *, language_model: bool = False) -> None:
+    def check_supported(self, name: str, state: str, *, language_model: bool = False) -> None:
         """Reject requests that a model does not support.
 
         The library would raise errors, too, but they contain the path of the model.

@@ -25,7 +25,7 @@ class Limits(settings.Settings):
         tokens: Maximum tokens per request.
         sentences: Maximum sentences per request.
         values: Maximum values per response.
-        queue: Maximum pending requests. More are rejected.
+        queue: Maximum pending requests. Further requests are rejected.
         connections: Maximum open connections. Idle ones are closed first.
         timeout: Time limit in seconds for receiving a request, for computing the response, and for
             sending it.
@@ -89,7 +89,7 @@ class Settings(settings.Settings):
         return self
 
 
-def parse_named(arguments: Sequence[str], option: str) -> dict[str, str]:
+def parse_named_paths(arguments: Sequence[str], option: str) -> dict[str, str]:
     """Parse the NAME=PATH arguments of an option. Names must be unique."""
     values: dict[str, str] = {}
     for argument in arguments:

@@ -77,7 +77,7 @@ class Batch(Generic[E]):
         return self._padded([ids[i] for ids in self._text_ids])
 
     def part(self, row: int, texts: Sequence[int]) -> tuple[TokenBatch, Tensor | None]:
-        """Return some texts of one example, such as part of a long document, and their layers."""
+        """Return some of the texts of an example, such as part of a document, and their layers."""
         tokens = [self.examples[row].texts[i] for i in texts]
         layers = self._padded([self._text_ids[row][i] for i in texts])
         return TokenBatch.of(tokens, self.device), layers
@@ -114,7 +114,7 @@ def collect_texts(examples: Sequence[Example]) -> list[Sequence[str]]:
     return [text for example in examples for text in example.texts]
 
 
-def plan(
+def plan_batches(
     sizes: NDArray[np.int64],
     max_examples: int,
     max_tokens: int,
@@ -149,7 +149,7 @@ def plan(
 def group(
     order: Sequence[int], sizes: NDArray[np.int64], max_examples: int, max_tokens: int
 ) -> Iterator[list[int]]:
-    """Group examples in the given order; see `plan`."""
+    """Group examples in the given order; see `plan_batches`."""
     batch: list[int] = []
     longest = 0
     for i in order:

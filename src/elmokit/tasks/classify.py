@@ -23,7 +23,7 @@ from elmokit.text.tokenize import words
 MAX_TOKENS = 512
 
 
-class Labeled(Example, Protocol):
+class LabeledExample(Example, Protocol):
     """An example with one label, which is None if it has to be predicted."""
 
     @property
@@ -31,7 +31,7 @@ class Labeled(Example, Protocol):
         """The label as written in the file."""
 
 
-L = TypeVar("L", bound=Labeled)
+L = TypeVar("L", bound=LabeledExample)
 
 
 class LabelPrediction(NamedTuple):

@@ -1,4 +1,4 @@
-"""Coreference resolution with ELMo in a model of documents (Peters et al. 2018, section 4).
+"""Coreference resolution with ELMo in a document-level model (Peters et al. 2018, section 4).
 
 The span-ranking model of Lee et al. (2017). All spans are scored as mentions, without a parser or
 rules:

@@ -8,10 +8,10 @@
     (an empty line ends the sentence)
     #end document
 
-The last column opens and closes mentions by the number of their cluster. Mentions can be nested.
-Files with three columns (number, token, mentions), two (token, mentions) or one (token) are also
-accepted. Files with three columns but without empty lines, such as OntoGUM, are split into
-sentences by the rules for raw text. Comments such as "# name = value" are skipped.
+The brackets in the last column open and close mentions, which can be nested, and contain the number
+of the cluster. Files with three columns (number, token, mentions), two (token, mentions) or one
+(token) are also accepted. Files with three columns but without empty lines, such as OntoGUM, are
+split into sentences by the rules for raw text. Comments such as "# name = value" are skipped.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ _CONLL_2012 = 12  # columns, plus one for each predicate of the sentence
 def read_columns(
     lines: Iterable[Line], issues: DataIssues | None = None, *, labeled: bool
 ) -> Iterator[Document]:
-    """Read documents in columns.
+    """Read documents in column format.
 
     Args:
         lines: The lines to read.

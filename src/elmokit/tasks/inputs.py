@@ -20,7 +20,7 @@ Offsets = tuple[tuple[int, int], ...]
 
 
 def split_text(text: str) -> Iterator[tuple[tuple[str, ...], Offsets]]:
-    """Split a text into sentences; yield their tokens and the (start, end) of these in the text."""
+    """Split a text into sentences; yield the tokens of each and their (start, end) in the text."""
     for sentence in tokenize_sentences(text):
         for start in range(0, len(sentence), MAX_TOKENS):
             part = sentence[start : start + MAX_TOKENS]

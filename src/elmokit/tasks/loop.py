@@ -24,7 +24,7 @@ from elmokit.shutdown import stop_signals
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.lock import run_lock
 from elmokit.tasks import checkpoint, saved
-from elmokit.tasks.batches import Batch, Dataset, E, plan
+from elmokit.tasks.batches import Batch, Dataset, E, plan_batches
 from elmokit.tasks.checkpoint import Position, Run, copy_weights
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data
@@ -48,8 +48,8 @@ class TaskResult(Settings):
         epochs: Number of completed epochs.
         steps: Number of completed steps.
         best_epoch: The epoch whose weights were saved, counted from 1.
-        dev: Its scores on the dev set.
-        test: Its scores on the test set, if there is one.
+        dev: The scores of this epoch on the dev set.
+        test: The scores of this epoch on the test set, if there is one.
         mixes: The weights s_j and gamma for each place where ELMo is added.
         seconds: Time spent training and evaluating.
         interrupted: Whether a signal stopped the run, which can be resumed.
@@ -175,7 +175,7 @@ def _train_epoch(
     """Train until the end of the epoch or a signal; return whether the epoch is complete."""
     position, settings = run.position, run.settings
     seed = (settings.seed, position.epoch)
-    batches = plan(data.sizes, settings.batch_size, settings.batch_tokens, seed=seed)
+    batches = plan_batches(data.sizes, settings.batch_size, settings.batch_tokens, seed=seed)
     # Summed on the device, because reading the value would synchronize after every step.
     total = torch.tensor(position.loss, dtype=torch.float64, device=data.device)
     run.model.train()
@@ -184,9 +184,9 @@ def _train_epoch(
         position.step, position.batch = position.step + 1, position.batch + 1
         progress(f"epoch {position.epoch + 1}", position.batch, len(batches))
         if settings.checkpoint_every and position.step % settings.checkpoint_every == 0:
-            position.loss = _finite(total, run)
+            position.loss = _check_finite(total, run)
             run.save()
-    position.loss = _finite(total, run)
+    position.loss = _check_finite(total, run)
     return position.batch == len(batches)
 
 
@@ -214,7 +214,7 @@ def _set_seed(seed: int, device: torch.device) -> None:
             torch.cuda.manual_seed(seed)
 
 
-def _finite(total: torch.Tensor, run: Run) -> float:
+def _check_finite(total: torch.Tensor, run: Run) -> float:
     """Return the sum of losses; raise an error if it is not finite, so that nothing is saved."""
     if not math.isfinite(loss := float(total)):
         raise NotFiniteError(
@@ -246,7 +246,7 @@ def _end_epoch(run: Run, scores: Scores, metric: str, metrics: Metrics, log: Log
             run.set_rate(position.rate / 2)
         comparison = f"best {best:.2f} in epoch {position.best_epoch}"
     values = {"step": position.step, "epoch": position.epoch, "loss": loss, "rate": position.rate}
-    mixes = run.model.elmo.learned()
+    mixes = run.model.elmo.learned_weights()
     metrics.write({**values, "seconds": round(seconds, 1), "dev": scores, "mixes": mixes})
     log(
         f"epoch {position.epoch}: loss {loss:.4f}, dev {metric} {score:.2f} ({comparison}), "
@@ -264,5 +264,5 @@ def _result(
     run: Run, dev: Scores | None, test: Scores | None, *, interrupted: bool = False
 ) -> TaskResult:
     counts = run.position.epoch, run.position.step, run.position.best_epoch
-    mixes, seconds = run.model.elmo.learned(), round(run.seconds(), 1)
+    mixes, seconds = run.model.elmo.learned_weights(), round(run.seconds(), 1)
     return TaskResult(*counts, dev, test, mixes, seconds, interrupted)

@@ -174,12 +174,12 @@ def build_tag_set(types: Sequence[str], scheme: str) -> list[str]:
 
 def allowed_transitions(labels: Sequence[str], scheme: str) -> AllowedTransitions:
     """Return which tag transitions are allowed, and which tags may start and end a sentence."""
-    complete = "OES" if scheme == "BIOES" else "OBI"  # tags after which no span must continue
+    complete = "OES" if scheme == "BIOES" else "OBI"  # tags that do not have to be continued
 
-    def may_follow(before: str, after: str) -> bool:
-        if after[0] in "IE":
-            return before[0] in "BI" and before[2:] == after[2:]
-        return before[0] in complete
+    def may_follow(previous: str, tag: str) -> bool:
+        if tag[0] in "IE":
+            return previous[0] in "BI" and previous[2:] == tag[2:]
+        return previous[0] in complete
 
     return AllowedTransitions(
         torch.tensor([[may_follow(a, b) for b in labels] for a in labels]),

@@ -72,7 +72,7 @@ class Frame:
 
     @cached_property
     def non_overlapping(self) -> tuple[Span, ...]:
-        """The arguments without overlaps, which tags can represent; V and long ones are kept."""
+        """The arguments without overlaps, which tags can represent. V and long ones stay."""
         selected: list[Span] = []
         for span in sorted(self.arguments, key=lambda s: (s.type != PREDICATE, s.start - s.end, s)):
             if all(span.end <= other.start or other.end <= span.start for other in selected):
@@ -195,8 +195,8 @@ def _json_sentence(line: Line) -> Sentence:
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
     """Read unlabeled sentences: {"tokens": [...], "predicates": [...]} or {"text": "..."}.
 
-    "words" is an alias of "tokens". The default of "predicates" are the predicates of "frames".
-    Without either, they are predicted.
+    "words" is an alias of "tokens". If "predicates" is missing, it is taken from "frames". If
+    both are missing, the predicates are predicted.
     """
     for line, item in read_objects(_Item, lines, _JSON):
         if item.tokens is None:

@@ -29,7 +29,7 @@ TASKS = {
 }
 
 
-def is_file(name: str) -> bool:
+def is_task_file(name: str) -> bool:
     """Return whether a task is specified as a Python file."""
     return name.endswith(".py")
 
@@ -43,7 +43,7 @@ def load_task(name: str) -> Task[Any]:
     """Return a built-in task by name, or the task that a Python file defines."""
     if name in TASKS:
         module = importlib.import_module(f"elmokit.tasks.{name}")
-    elif is_file(name):
+    elif is_task_file(name):
         module = _import_file(Path(name))
     else:
         raise ConfigError(

@@ -36,7 +36,7 @@ from elmokit.storage.atomic import replace_directory, replace_file, write_text
 from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.storage.regular import check_regular_files
 from elmokit.tasks import checkpoint
-from elmokit.tasks.batches import Dataset, E, collect_texts, plan
+from elmokit.tasks.batches import Dataset, E, collect_texts, plan_batches
 from elmokit.tasks.checkpoint import WEIGHTS, Run, read_weights
 from elmokit.tasks.config import TaskConfig
 from elmokit.tasks.data import Data
@@ -57,8 +57,8 @@ WORDS = "words"
 _FILES = {CONFIG, LABELS, WEIGHTS, WORDS, CARD, TEST, METRICS, checkpoint.FOLDER}
 # Settings that may change when a run is resumed: how often checkpoints are written and, before the
 # run is finished, its length.
-_MAY_CHANGE_ALWAYS = ("train.checkpoint_every", "train.checkpoint_seconds")
-_MAY_CHANGE = ("train.epochs", "train.patience", *_MAY_CHANGE_ALWAYS)
+_ALWAYS_CHANGEABLE = ("train.checkpoint_every", "train.checkpoint_seconds")
+_CHANGEABLE = ("train.epochs", "train.patience", *_ALWAYS_CHANGEABLE)
 # Larger than in training, because evaluation needs less memory.
 _EVALUATION_BATCH = 4
 
@@ -100,7 +100,7 @@ def predict(model: TaskModel[E], data: Dataset[E], config: TaskConfig) -> list[A
     model.eval()
     results: list[Any] = [None] * len(data)
     size, tokens = config.train.batch_size, config.train.batch_tokens
-    for indices in plan(data.sizes, _EVALUATION_BATCH * size, _EVALUATION_BATCH * tokens):
+    for indices in plan_batches(data.sizes, _EVALUATION_BATCH * size, _EVALUATION_BATCH * tokens):
         for i, prediction in zip(indices, model.decode(data.batch(indices)), strict=True):
             results[i] = prediction
     return results
@@ -166,7 +166,7 @@ def check_folder(
     if run["task"] != task.name:
         raise ConfigError(f"The run in {out} trains the task '{run['task']}', not '{task.name}'.")
     previous = TaskConfig.from_dict(run["config"], type(config.model))
-    ignored = _MAY_CHANGE_ALWAYS if is_finished else _MAY_CHANGE
+    ignored = _ALWAYS_CHANGEABLE if is_finished else _CHANGEABLE
     if changed := differences(config, previous, ignore=ignored):
         raise ConfigError(
             f"The run in {out} was {'finished' if is_finished else 'started'} with different "

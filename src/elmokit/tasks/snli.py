@@ -1,4 +1,4 @@
-"""Textual entailment with ELMo in a model of two sentences (Peters et al. 2018, section 4).
+"""Textual entailment with ELMo in a sentence-pair model (Peters et al. 2018, section 4).
 
 ESIM (Chen et al. 2017), for a premise a and a hypothesis b:
 

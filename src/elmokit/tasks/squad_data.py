@@ -1,7 +1,7 @@
 """Questions about passages, from SQuAD v1.1 files and simpler formats.
 
-Answers are given as characters and predicted as tokens. Answers that cannot be converted are
-counted and reported.
+The files give answers as character offsets, and the model predicts tokens. Answers that cannot be
+converted are counted and reported.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Passage:
         part = slice(start, end)
         return Passage(self.text, self.tokens[part], self.starts[part], self.ends[part])
 
-    def cover(self, start: int, end: int) -> tuple[int, int]:
+    def overlapping_tokens(self, start: int, end: int) -> tuple[int, int]:
         """Return the first and the last token that overlap the characters start:end.
 
         If no token overlaps them, the last is less than the first.
@@ -246,7 +246,7 @@ def _question(
     spans: dict[tuple[int, int], None] = {}  # distinct, in the order of the answers
     for answer in answers:
         start, end = answer.answer_start, answer.answer_start + len(answer.text)
-        first, last = passage.cover(start, end)
+        first, last = passage.overlapping_tokens(start, end)
         is_at_start = start >= 0 and passage.text[start:end] == answer.text
         if not is_at_start or not answer.text.strip() or first > last:
             problems[_MISPLACED].append(_format_id(item))

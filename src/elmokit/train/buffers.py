@@ -56,7 +56,7 @@ class Staging:
         return {name: view.numpy() for name, view in views.items()}
 
     def send(self) -> None:
-        """Start to copy the arrays that `next` returned to the device, on the current stream."""
+        """Start copying the arrays returned by `next` to the device, on the current stream."""
         self._on_device.copy_(self._on_host[self._current], non_blocking=True)
         if self._pinned:
             self._copied[self._current] = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -99,7 +99,7 @@ class Negatives:
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def load(self, number: int) -> None:
-        """Load the samples of step `number`, and start to draw those of the next step."""
+        """Load the samples of step `number`, and start drawing those of the next step."""
         if self._stream is None:
             self._draw(number, self.words, self.time)
             return

@@ -6,7 +6,7 @@ Each process ("rank") has a copy of the model and reads an equal number of the `
 each step, the gradients are averaged over all ranks, and each rank applies the same update. All
 ranks must have access to the directories DATA and RUN. Only rank 0 writes, evaluates and logs.
 
-`DistributedDataParallel` is not used, because it relies on hooks of autograd, while `FastStep`
+`DistributedDataParallel` is not used, because it relies on autograd hooks, while `FastStep`
 computes most gradients without autograd. It would also send the entire gradient of the head. Here,
 only the rows that were used by any rank are sent: the negatives, which are the same on all ranks
 because they depend only on (seed, step, direction), and the target words of all ranks.

@@ -153,7 +153,7 @@ class PlainStep:
         return StepResult(forward_loss, backward_loss, norm)
 
     def losses(self, batch: Batch, number: int) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the mean loss of each direction, and lists of the rows of the head used."""
+        """Return the mean loss of each direction, and lists of the used rows of the head."""
         x_types = self.encode(batch)
         active = [self.config.rows] * self.config.steps
         words = [torch.from_numpy(batch.words).to(self.device)]

@@ -42,7 +42,7 @@ _GROUP_TOKENS = 1 << 17
 
 @dataclass(frozen=True)
 class TextGroup:
-    """Part of a text as ids.
+    """Part of a text, converted to ids.
 
     Attributes:
         tokens: The ids of the tokens, with `</S>` after each sentence.

@@ -71,7 +71,7 @@ def parse_layer_choices(
 
 
 def json_response(values: Any) -> Response:
-    """Return values and arrays as JSON, with the minimum number of digits for exact float32."""
+    """Return values and arrays as JSON. Floats have as few digits as represent them exactly."""
     body = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(body, media_type="application/json")
 
@@ -110,7 +110,7 @@ class Texts:
         return [{"tokens": tokens, "offsets": offsets} for tokens, offsets in rows]
 
     def response(self, state: str) -> dict[str, Any]:
-        """Return the fields of all responses about sentences."""
+        """Return the fields of `TextResponse`."""
         usage = {"sentences": len(self.tokens), "tokens": sum(self.lengths)}
         return {"model": self.model, "state": state, "usage": usage, "warnings": self.warnings}
 
@@ -160,7 +160,7 @@ async def compute_layers(
         values: The total number of values that `reduce` returns. Default: all layers.
     """
     service = get_service(request)
-    service.resources.check(texts.model, state)
+    service.resources.check_supported(texts.model, state)
     if values is None:
         values = sum(texts.lengths) * texts.elmo.config.n_layers * texts.elmo.config.output_dim
     check_limit("max_values", service.limits.values, values, "values in the response")

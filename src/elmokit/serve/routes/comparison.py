@@ -147,7 +147,7 @@ def _planes(
     senses: Sequence[Any],
     clusters: str | int,
 ) -> list[dict[str, Any]]:
-    """Project each layer to a plane, aligned with the plane of the last requested layer."""
+    """Project each layer onto a plane, aligned with the plane of the last requested layer."""
     selected = [choice.apply(vectors) for choice in choices]
     planes = [plane.principal_plane(points) for points in selected]
     layers = [i for i, choice in enumerate(choices) if choice.number is not None]

@@ -39,7 +39,7 @@ async def score(body: ScoreRequest, request: Request) -> Response:
     """Return the log probability of each token, forward and backward, and the perplexity."""
     service = get_service(request)
     texts = await tokenize_request(request, body.model, body.sentences)
-    service.resources.check(texts.model, body.state, language_model=True)
+    service.resources.check_supported(texts.model, body.state, language_model=True)
     costs = [n + 1 for n in texts.lengths]
     work = service.resources.work("score", texts.model, body.state)
     scores: list[SentenceScore] = await service.batcher.submit(work, texts.truncated, costs)
@@ -57,7 +57,7 @@ async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
         marked = Marked.read(sentence)
         sentence, positions = list(marked.tokens), [marked.position]
     texts = await tokenize_request(request, body.model, [sentence])
-    service.resources.check(texts.model, body.state, language_model=True)
+    service.resources.check_supported(texts.model, body.state, language_model=True)
     tokens = texts.tokens[0]
     positions = list(range(len(tokens))) if positions is None else positions
     check_limit("positions", FIXED_LIMITS["positions"], len(positions), "positions")

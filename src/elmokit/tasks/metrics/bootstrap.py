@@ -1,4 +1,4 @@
-"""Confidence intervals for the difference of two systems: a paired bootstrap over test examples.
+"""Confidence intervals for the difference between two systems: paired bootstrap over test examples.
 
 The test set is resampled many times with replacement, and both systems are scored on the same
 samples (Efron and Tibshirani 1993; Koehn 2004). All metrics are functions of sums over examples,

@@ -5,7 +5,7 @@
     CEAFe  clusters paired one to one, 2 |K & R| / (|K| + |R|) for a pair   (Luo 2005)
 
 The score of CoNLL-2012 is the mean of the three F1 scores. As in version 8 of the scorer (Pradhan
-et al. 2014), mentions that only one side has are not modified, and counts are summed over
+et al. 2014), mentions on only one side are left unchanged, and counts are summed over
 documents.
 """
 
@@ -43,7 +43,7 @@ class Counts(NamedTuple):
 
 
 def coref_scores(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dict[str, Any]:
-    """Score the clusters of some documents.
+    """Score the clusters of documents.
 
     Returns:
         conll, the mean F1 of MUC, B3 and CEAFe, in percent; under "measures" f1, precision and
@@ -82,7 +82,7 @@ def muc(gold: Clusters, predicted: Clusters) -> Counts:
 
 
 def b3(gold: Clusters, predicted: Clusters) -> Counts:
-    """Sum over mentions the overlap of their gold cluster and their predicted cluster."""
+    """Sum the overlap of the gold and the predicted cluster of each mention."""
     shared = _shared(gold, predicted)
     recalled = sum(n * n / len(gold[k]) for (k, _), n in shared.items())
     correct = sum(n * n / len(predicted[r]) for (_, r), n in shared.items())

@@ -98,7 +98,7 @@ class ElmoMixes(nn.Module):
         """Return lambda * ||w||^2, summed over the mixes; the training loop adds it to the loss."""
         return sum(mix.penalty(self.strength) for mix in self._mixes() if mix.w.requires_grad)
 
-    def learned(self) -> dict[str, dict[str, object]]:
+    def learned_weights(self) -> dict[str, dict[str, object]]:
         """Return the current weights s_j and gamma of each place."""
         learned: dict[str, dict[str, object]] = {}
         for place, mix in zip(self.mixes, self._mixes(), strict=True):

@@ -89,7 +89,7 @@ def _initialize(rnn: nn.RNNBase) -> None:
 
 
 def initialize_linear_layers(model: nn.Module) -> None:
-    """Initialize as published for ESIM and SQuAD; PyTorch's smaller weights learn slowly."""
+    """Initialize as published for ESIM and SQuAD; with PyTorch's default, training is slower."""
     for layer in model.modules():
         if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
