@@ -20,7 +20,7 @@ spacy = pytest.importorskip("spacy", reason="the extra `spacy` is not installed"
 from spacy.language import Language  # noqa: E402
 from spacy.tokens import Doc, DocBin  # noqa: E402
 
-from elmokit.integrations.spacy import attach  # noqa: E402
+from elmokit.integrations.spacy import attach, make_pipe  # noqa: E402
 
 MODEL = str(TINY_MODEL)
 # Two sentences, with whitespace tokens before, between and after words.
@@ -137,6 +137,11 @@ def test_layers_can_be_selected(config: dict[str, object], weights: tuple[float,
     doc = pipeline(**config)("And there was light.")
     np.testing.assert_allclose(doc.tensor, doc._.elmo.mix(weights), atol=1e-6)
     np.testing.assert_allclose(doc[0].vector, doc.tensor[0], atol=1e-6)
+
+
+def test_factory_works_with_old_versions_of_confection() -> None:
+    # Before version 1.0, confection did not resolve annotations that are strings.
+    assert not any(isinstance(type_, str) for type_ in make_pipe.__annotations__.values())
 
 
 @pytest.mark.parametrize(

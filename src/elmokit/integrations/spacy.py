@@ -20,8 +20,8 @@ weights. Docs that are loaded from bytes, from a `DocBin` or from another proces
 vectors, but spaCy does not store hooks. To restore the hooks, call `attach(doc)`.
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: confection before 1.0, which spaCy 3.7 uses, requires the
+# types of a factory's arguments, not their names.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -101,7 +101,7 @@ class ElmoPipe:
         settings = asdict(self.model) | {"fingerprint": self.model.identify()}
         return json.dumps(settings).encode()
 
-    def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> ElmoPipe:
+    def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> "ElmoPipe":
         """Restore the settings from `to_bytes`."""
         # The path of the model, the device and the batch size may be different on this machine, so
         # the configuration of the pipeline takes precedence. The fingerprint is still checked.
@@ -121,7 +121,7 @@ class ElmoPipe:
         Path(path).mkdir(parents=True, exist_ok=True)
         (Path(path) / _FILE).write_bytes(self.to_bytes())
 
-    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> ElmoPipe:
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> "ElmoPipe":
         """Restore the settings from `to_disk`."""
         return self.from_bytes((Path(path) / _FILE).read_bytes())
 
