@@ -335,6 +335,28 @@ def test_damaged_tables_are_reported(index: TokenIndex, tmp_path: Path) -> None:
         TokenIndex.open(tmp_path / "i")
 
 
+@pytest.mark.parametrize("word", [-(10**6), 10**6, None, "cat"])
+@pytest.mark.parametrize("min_count", [1, 2])
+def test_invalid_values_in_tables_are_reported(
+    index: TokenIndex, tmp_path: Path, word: object, min_count: int
+) -> None:
+    import lance
+    import pyarrow as pa
+
+    shutil.copytree(index.folder, tmp_path / "i")
+    path = tmp_path / "i" / "tokens.lance"
+    table = index.tables["tokens"].to_table()
+    column = table.column_names.index("word")
+    table = table.set_column(column, "word", pa.array([word] * len(table)))
+    shutil.rmtree(path)
+    version = lance.write_dataset(table, path).version
+    manifest = json.loads((tmp_path / "i" / MANIFEST).read_text())
+    manifest["versions"]["tokens"] = version
+    (tmp_path / "i" / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match="is damaged"):
+        TokenIndex.open(tmp_path / "i").neighbors([3], min_count=min_count)
+
+
 def test_manifest_that_makes_lance_panic_is_reported(index: TokenIndex, tmp_path: Path) -> None:
     shutil.copytree(index.folder, tmp_path / "i")
     for file in (tmp_path / "i" / "sentences.lance" / "_versions").iterdir():

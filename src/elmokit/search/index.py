@@ -175,17 +175,18 @@ class TokenIndex:
         if min_count < 1:
             raise ConfigError(f"Invalid min_count {min_count}: expected an integer of at least 1.")
         choices = self.choices if choices is None else choices
-        query_tokens = self.query_tokens(queries, choices)
-        request = SearchRequest(query_tokens, choices, k, filter or NeighborFilter(), min_count)
-        if ann:
-            from elmokit.search.approximate import search_approximately
+        with database_errors(self.folder):  # values in the tables may be invalid
+            query_tokens = self.query_tokens(queries, choices)
+            request = SearchRequest(query_tokens, choices, k, filter or NeighborFilter(), min_count)
+            if ann:
+                from elmokit.search.approximate import search_approximately
 
-            best = search_approximately(self, request)
-        else:
-            best = self.search_exactly(request)
-        ids = collect_ids(best)
-        tokens_by_id = dict(zip(ids, self.read_tokens(ids), strict=True))
-        return list_neighbors(queries, choices, best, tokens_by_id, self.tokens)
+                best = search_approximately(self, request)
+            else:
+                best = self.search_exactly(request)
+            ids = collect_ids(best)
+            tokens_by_id = dict(zip(ids, self.read_tokens(ids), strict=True))
+            return list_neighbors(queries, choices, best, tokens_by_id, self.tokens)
 
     def search_exactly(self, request: SearchRequest) -> list[TopK]:
         """Return the k nearest tokens of each query, for each layer."""
