@@ -10,8 +10,8 @@ import httpx
 import orjson
 import pytest
 
-from elmokit.serve.settings import Limits
-from tests.serve.conftest import ALONE, client, embed, error, running
+from elmokit.serve.settings import Limits, Settings
+from tests.serve.conftest import ALONE, client, embed, error, metric, running
 
 WRONG = {
     "sentences": ("/v1/embed", {"sentences": [1] * 900_000}),
@@ -55,6 +55,13 @@ def test_duplicate_layers_are_rejected(large: httpx.Client) -> None:
     for path in ("/v1/embed", "/v1/similarity", "/v1/project"):
         body = {"sentences": ["[a]"], "layer": [0] * 400}
         assert error(large.post(path, json=body), 422)["param"].startswith("layer")
+
+
+def test_size_of_task_requests_is_limited_before_parsing(served: Settings) -> None:
+    with running(replace(served, limits=Limits())) as server, client(server) as http:
+        answer = http.post("/v1/tasks/people", json={"examples": ["a," * 300_000]})
+        assert error(answer, 413)["limit"]["name"] == "task_bytes"
+        assert metric(server, "elmo_items_total", work="parse") == 0
 
 
 def test_response_size_is_limited_before_computing() -> None:

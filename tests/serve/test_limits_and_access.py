@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from elmokit.serve import app
+from elmokit.serve.server import Server
 from tests.serve.conftest import (
     ALONE,
     client,
@@ -80,6 +82,21 @@ def test_body_of_unknown_length_is_limited(http: httpx.Client) -> None:
     answer = http.post("/v1/embed", content=chunks(), headers={"Content-Type": "application/json"})
     assert error(answer, 413)["limit"]["name"] == "max_body"
     assert embed(http).status_code == 200
+
+
+def test_large_body_is_rejected_before_it_is_sent(server: Server) -> None:
+    with connect(server) as sock:
+        sock.sendall(
+            b"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n"
+            b"Expect: 100-continue\r\n\r\n"
+        )
+        assert sock.recv(65536).startswith(b"HTTP/1.1 413")
+
+
+def test_compressed_bodies_are_rejected(http: httpx.Client) -> None:
+    body, headers = gzip.compress(b"{}"), {"Content-Encoding": "gzip"}
+    found = error(http.post("/v1/embed", content=body, headers=headers), 415)
+    assert "gzip" in found["message"]
 
 
 def test_token_of_ten_megabytes_is_rejected(http: httpx.Client) -> None:

@@ -92,6 +92,30 @@ def test_client_that_does_not_read_its_response_is_disconnected(
         stuck.close()
 
 
+def test_client_that_does_not_read_the_end_of_its_response_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In earlier versions, the connection stayed open forever, and delayed the shutdown."""
+    bind = server_module._bind
+
+    def small_buffer(host: str, port: int) -> socket.socket:
+        sock = bind(host, port)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return sock
+
+    monkeypatch.setattr(server_module, "_bind", small_buffer)
+    monkeypatch.setattr("elmokit.serve.middleware._MIN_SPEED", 1e12)
+    body = json.dumps({"sentences": [["a"] * 100]}).encode()
+    head = b"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with running(replace(ALONE, limits=Limits(timeout=3))) as server, socket.socket() as stuck:
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stuck.connect(("127.0.0.1", int(server.url.rsplit(":", 1)[1])))
+        stuck.sendall(head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        wait_for(lambda: answered(server, 499) + answered(server, 200) == 1)
+        assert answered(server, 499) == 1
+        wait_for(lambda: not server._uvicorn.server_state.connections)
+
+
 def test_total_size_of_bodies_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("elmokit.serve.middleware._MAX_BODIES", 2)
     with (
@@ -164,6 +188,34 @@ def test_requests_in_progress_keep_their_connections() -> None:
             assert pending.result().status_code == 200
         for sock in idle:
             sock.close()
+
+
+def test_incomplete_requests_are_closed_for_new_connections() -> None:
+    head = b"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+    with running(replace(ALONE, limits=Limits(connections=4))) as server:
+        slow = [connect(server) for _ in range(4)]
+        for sock in slow:
+            sock.sendall(head)
+        state = server._uvicorn.server_state
+        wait_for(lambda: len(state.tasks) == 4)
+        with client(server) as http:
+            assert embed(http).status_code == 200
+        assert closed(slow[0]) == b""
+        for sock in slow:
+            sock.close()
+
+
+def test_invalid_body_after_an_early_response_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with running(replace(ALONE, token="secret")) as server, connect(server) as sock:
+        sock.sendall(
+            b"POST /v1/embed HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        assert sock.recv(65536).startswith(b"HTTP/1.1 401")
+        sock.sendall(b"not a chunk\r\n")
+        closed(sock)
+    assert not caplog.records
 
 
 def test_aborted_response_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:

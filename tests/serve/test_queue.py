@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from elmokit.serve.settings import Limits
+from elmokit.serve.settings import Limits, Settings
 from tests.serve.conftest import (
     ALONE,
     Gate,
@@ -45,6 +45,25 @@ def test_full_queue_gives_429_with_retry_after() -> None:
             assert all(f.result().status_code == 200 for f in (first, *waiting))
             assert gate.batches == [1, 3]  # queued requests ran in one batch
             assert embed(http).status_code == 200
+
+
+def test_searches_and_projections_wait_in_the_queue(served: Settings) -> None:
+    """In earlier versions, they ran in other threads, without a limit on their number or time."""
+    settings = replace(served, limits=Limits(queue=1))
+    with running(settings) as server, ThreadPoolExecutor(2) as threads, client(server) as http:
+        gate = Gate(server.service.resources.models["tiny"])
+        first = threads.submit(embed, http, "a")
+        assert gate.entered.wait(60)
+        search = {"json": {"queries": [0]}}
+        waiting = threads.submit(http.post, "/v1/neighbors", **search)
+        wait_for(lambda: metric(server, "elmo_queue_requests") == 1)
+        error(http.post("/v1/neighbors", **search), 429)
+        gate.open()
+        assert [one.result().status_code for one in (first, waiting)] == [200, 200]
+        projection = http.post("/v1/project", json={"sentences": ["a [b]", "c [b]"]})
+        assert projection.status_code == 200
+        for work in ("neighbors", "project"):
+            assert metric(server, "elmo_items_total", work=work) == 1
 
 
 def test_large_request_does_not_delay_a_small_one() -> None:

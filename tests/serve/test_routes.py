@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.vectors import unit
 from elmokit.errors import ConfigError
 from elmokit.serve.server import Server
-from tests.serve.conftest import ALONE, client, running
+from elmokit.serve.settings import Settings
+from tests.serve.conftest import ALONE, client, error, running
 from tests.tasks.custom_task import custom_task
 
 PAIR = ["I read the book yesterday.", "Can you read the letter now?"]
@@ -148,6 +150,17 @@ def test_invalid_queries_are_explained(http: httpx.Client) -> None:
 
 
 # --------------------------------------------------------------------------------- language models
+
+
+def test_removed_index_is_an_internal_error(served: Settings, tmp_path: Path) -> None:
+    """The path of the index is not revealed."""
+    assert served.index is not None
+    index = shutil.copytree(served.index, tmp_path / "index")
+    with running(replace(served, index=index)) as server, client(server) as http:
+        shutil.rmtree(index)
+        for query in (0, "I [read] the book ."):
+            found = http.post("/v1/neighbors", json={"queries": [query]})
+            assert str(tmp_path).strip("/") not in error(found, 500)["message"]
 
 
 def test_scores_equal_those_of_the_library(http: httpx.Client, full: ElmoModel) -> None:

@@ -105,6 +105,24 @@ def test_command_exits_after_pending_requests_on_a_signal(
         assert "Traceback" not in child.stderr
 
 
+def test_second_signal_stops_the_command_immediately() -> None:
+    options = ["--no-bundled", "--model", f"tiny={TINY_MODEL}", "--port", "0", "--json"]
+    compute = Pause("elmokit.embed.embedder.Embedder.compute")
+    with start(elmo, "serve", *options, pause=compute) as child:
+        wait_for(lambda: child.stdout.endswith("\n"), HANG_SECONDS)
+        url = json.loads(child.stdout)["url"]
+        with httpx.Client(base_url=url) as http, ThreadPoolExecutor(1) as threads:
+            pending = threads.submit(embed, http)
+            child.wait_for_pause()
+            child.send_signal(signal.SIGTERM)
+            wait_for(lambda: not listens(httpx.Client(base_url=url)), HANG_SECONDS)
+            child.send_signal(signal.SIGHUP)
+            assert child.wait() == -signal.SIGHUP
+            assert isinstance(pending.exception(), httpx.HTTPError)
+        assert "Traceback" not in child.stderr
+        assert "answered" not in child.stderr
+
+
 def test_empty_token_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """In earlier versions, the service then ran without authentication."""
     monkeypatch.setenv("ELMO_SERVE_TOKEN", "")
@@ -117,10 +135,12 @@ def test_objects_that_cannot_be_served_are_reported(tmp_path: Path, full_model: 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(ConfigError, match="Choose another port"):
+        with pytest.raises(ConfigError, match=r"already in use.* another port"):
             Server(replace(ALONE, port=taken.getsockname()[1]))
-    with pytest.raises(ConfigError, match="Cannot listen"):
+    with pytest.raises(ConfigError, match=r"Cannot listen on .*'no.such"):
         Server(replace(ALONE, host="no.such.host.example"))
+    with pytest.raises(ConfigError, match=r"Cannot listen on .*'192.* another address"):
+        Server(replace(ALONE, host="192.0.2.1"))  # not an address of this machine
     with pytest.raises(ConfigError, match="no trained task model"):
         Server(replace(ALONE, tasks={"x": tmp_path})).run()
     with pytest.raises(ConfigError, match="Expected a trained model"):

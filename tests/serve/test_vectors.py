@@ -75,6 +75,25 @@ def test_npy_contains_all_tokens_in_order(http: httpx.Client, tiny: ElmoModel) -
     assert np.abs(vectors - expected).max() < 2e-6
 
 
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("application/json;q=0.5, application/x-npy", "application/x-npy"),
+        ("application/x-npy;q=0.1, application/json;q=0.9", "application/json"),
+        ("application/x-npy;q=0, */*", "application/json"),
+        ("text/html, application/x-npy", "application/x-npy"),
+        ("*/*;q=0", None),
+        ("text/html", None),
+    ],
+)
+def test_accept_header_selects_the_format(
+    http: httpx.Client, accept: str, expected: str | None
+) -> None:
+    answer = http.post("/v1/embed", json={"sentences": ["a"]}, headers={"Accept": accept})
+    assert answer.status_code == (406 if expected is None else 200)
+    assert answer.headers["content-type"] == (expected or "application/json")
+
+
 def test_npy_of_several_layers_and_of_means(http: httpx.Client, tiny: ElmoModel) -> None:
     answer = embed(http, "application/x-npy", layer=[2, 0], pooling="mean")
     means = np.load(io.BytesIO(answer.content), allow_pickle=False)

@@ -118,6 +118,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
     message = str(error.detail)
     if error.status_code == 404:
         message = f"Not found: {request.url.path:.200}. See /openapi.json for the available routes."
-    elif error.status_code == 405:
-        message = f"{request.method} is not allowed at {request.url.path:.200}."
     return RequestRejected(message, error.status_code, headers=error.headers).response()

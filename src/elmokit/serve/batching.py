@@ -4,9 +4,11 @@ Each request becomes a `Job`: a list of items (usually sentences) and the `Work`
 compute thread fills each batch with items from all waiting jobs that have the same work and a
 similar length, in the order of their deadlines. The deadline of an item is the arrival time of its
 job plus `_DEADLINE_FACTOR` times the time needed to compute the job up to this item, but at most
-half of the timeout. Therefore, a single sentence does not have to wait for a thousand sentences of
+40% of the timeout. Therefore, a single sentence does not have to wait for a thousand sentences of
 another request, and large requests do not starve. A job is accepted if the pending work is expected
-to take at most the other half of the timeout. Otherwise, it is rejected immediately.
+to take at most half of the timeout, or if the pending work with earlier deadlines is expected to
+take at most 10% of it. Otherwise, the job is rejected immediately. The sum of these times is the
+timeout, so that accepted jobs finish in time.
 
 The result of an item does not depend on its batch (up to 2e-6). If an item cannot be computed, only
 the request that contains it fails.
@@ -18,6 +20,7 @@ import asyncio
 import math
 import threading
 import time
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -26,16 +29,19 @@ from heapq import heapify, heappop, heapreplace
 from itertools import accumulate
 from typing import Any
 
-from elmokit.serve.errors import RequestRejected, shutting_down
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.metrics import Metrics
 
 _DEADLINE_FACTOR = 16.0
+# Fractions of the timeout.
+_MAX_DEADLINE = 0.4
+_MAX_WAIT = 0.5
+_MAX_SHORT_WAIT = 0.1
 #: Maximum expected duration of a batch in seconds when more than one item of a job is added. Limits
 #: how long a new job waits for the current batch. Doubled if no other job is waiting.
 _BATCH_SECONDS = 0.5
-_SHORT_COST = (
-    128  # maximum cost in the shortest length class; each longer class allows 4 times more
-)
+#: Maximum cost in the shortest length class. Each longer class allows 4 times more.
+_SHORT_COST = 128
 _MAX_RETRY_SECONDS = 60
 _DECAY = 0.8  # weight of earlier batches in the measured speed
 
@@ -77,7 +83,6 @@ class Job:
     work: Work
     items: Sequence[Any]
     costs: Sequence[int]
-    reduce: Callable[[Any], Any]
     future: Future[list[Any]] = field(default_factory=Future)
     arrival: float = field(default_factory=time.monotonic)
 
@@ -102,6 +107,14 @@ class Job:
         seconds = self.work.seconds_per_cost * self.cumulative_costs[self.next + 1]
         return self.arrival + min(_DEADLINE_FACTOR * seconds, max_seconds)
 
+    def seconds_before(self, deadline: float, max_seconds: float) -> float:
+        """Return the expected time for the waiting items with earlier deadlines."""
+        rate, end = self.work.seconds_per_cost, len(self.items)
+        if deadline < self.arrival + max_seconds:
+            cost = (deadline - self.arrival) / (_DEADLINE_FACTOR * rate)
+            end = max(self.next, bisect(self.cumulative_costs, cost) - 1)
+        return rate * (self.cumulative_costs[end] - self.cumulative_costs[self.next])
+
     @property
     def length_class(self) -> int:
         """The length class of the next item. A long item would delay a batch of short ones."""
@@ -119,6 +132,7 @@ class Batcher:
 
     def __init__(self, max_jobs: int, timeout: float, metrics: Metrics) -> None:
         self._max_jobs, self._timeout = max_jobs, timeout
+        self._max_deadline = _MAX_DEADLINE * timeout
         self._metrics = metrics
         self._jobs: list[Job] = []
         self._condition = threading.Condition()
@@ -130,29 +144,20 @@ class Batcher:
 
     # --------------------------------------------------------------------- called in the event loop
 
-    async def submit(
-        self,
-        work: Work,
-        items: Sequence[Any],
-        costs: Sequence[int],
-        reduce: Callable[[Any], Any] = lambda result: result,
-    ) -> list[Any]:
+    async def submit(self, work: Work, items: Sequence[Any], costs: Sequence[int]) -> list[Any]:
         """Compute items in batches with the items of other jobs.
 
         Args:
             work: The computation.
             items: The items to compute.
             costs: The cost of each item, in tokens.
-            reduce: Applied to each result on the compute thread, to keep only the values that the
-                request needs.
 
         Raises:
-            RequestRejected: 429 if the job would wait too long, 503 if the service is shutting
-                down, 504 if the job timed out.
+            RequestRejected: 429 if the job would wait too long, 504 if it timed out.
         """
         if not items:
             return []
-        job = Job(work, items, costs, reduce)
+        job = Job(work, items, costs)
         self._enqueue(job)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(job.future), self._timeout)
@@ -167,20 +172,24 @@ class Batcher:
 
     def _enqueue(self, job: Job) -> None:
         with self._condition:
-            if self._closed:
-                raise shutting_down()
-            waiting = sum(other.work.seconds_per_cost * other.waiting_cost for other in self._jobs)
-            seconds = max(0.0, self._running_until - time.monotonic()) + waiting
             job_seconds = job.work.seconds_per_cost * job.waiting_cost
-            excess = seconds + job_seconds - self._timeout / 2
+            deadline = job.arrival + min(_DEADLINE_FACTOR * job_seconds, self._max_deadline)
+            # The expected times until all pending work is done, and until the job is started.
+            seconds = start = max(0.0, self._running_until - time.monotonic())
+            for other in self._jobs:
+                seconds += other.work.seconds_per_cost * other.waiting_cost
+                start += other.seconds_before(deadline, self._max_deadline)
+            excess = job_seconds + min(
+                seconds - _MAX_WAIT * self._timeout, start - _MAX_SHORT_WAIT * self._timeout
+            )
             # If the queue is empty, a job is always accepted, because the estimate may be wrong.
             if len(self._jobs) >= self._max_jobs or (self._jobs and excess > 0):
-                raise RequestRejected.retry(
+                raise RequestRejected(
                     f"Too many requests: {len(self._jobs):,} are waiting, and the estimated wait "
                     f"is {seconds:.1f} seconds. The limits are {self._max_jobs:,} requests "
-                    f"(--queue) and {self._timeout / 2:g} seconds (half of --timeout).",
+                    f"(--queue) and {_MAX_WAIT * self._timeout:g} seconds (half of --timeout).",
                     429,
-                    min(max(math.ceil(excess), 1), _MAX_RETRY_SECONDS),
+                    retry_after=min(max(math.ceil(excess), 1), _MAX_RETRY_SECONDS),
                     limit={"name": "queue", "value": self._max_jobs, "found": len(self._jobs)},
                 )
             self._jobs.append(job)
@@ -205,7 +214,7 @@ class Batcher:
         self._thread.start()
 
     def close(self, timeout: float | None = None) -> None:
-        """Reject new jobs, finish all waiting jobs, and stop the thread."""
+        """Finish all waiting jobs, and stop the thread."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -219,7 +228,7 @@ class Batcher:
                 if self._closed:
                     return None
                 self._condition.wait()
-            max_seconds = self._timeout / 2
+            max_seconds = self._max_deadline
             first = min(self._jobs, key=lambda job: job.deadline(max_seconds))
             work, length_class = first.work, first.length_class
             similar = [
@@ -228,9 +237,8 @@ class Batcher:
                 if job.work is work and job.length_class == length_class
             ]
             heapify(similar)
-            budget_per_job = (
-                _BATCH_SECONDS * (2 if len(self._jobs) == 1 else 1) / work.seconds_per_cost
-            )
+            seconds = _BATCH_SECONDS * (2 if len(self._jobs) == 1 else 1)
+            budget_per_job = seconds / work.seconds_per_cost
             batch: list[tuple[Job, int]] = []
             members: set[Job] = set()
             size = 0
@@ -276,9 +284,7 @@ class Batcher:
         if not batch:
             return
         results = work.run([job.items[i] for job, i in batch])
-        # Reduce all results before storing any: after an error, the jobs are run again one by one.
-        reduced = [job.reduce(result) for (job, _), result in zip(batch, results, strict=True)]
-        for (job, i), result in zip(batch, reduced, strict=True):
+        for (job, i), result in zip(batch, results, strict=True):
             job.results[i] = result
             job.unfinished -= 1
             if not job.unfinished:

@@ -35,35 +35,17 @@ class RequestRejected(ElmoError):
         param: str | None = None,
         limit: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        retry_after: int | None = None,
     ) -> None:
+        headers = dict(headers or {})
+        if retry_after is not None:
+            message += f" Retry after {plural(retry_after, 'second')}."
+            headers["Retry-After"] = str(retry_after)
         super().__init__(message)
         self.status = status
         self.param = param
         self.limit = limit
-        self.headers = dict(headers or {})
-
-    @classmethod
-    def retry(
-        cls,
-        message: str,
-        status: int,
-        seconds: int,
-        *,
-        limit: Mapping[str, Any] | None = None,
-        close: bool = False,
-    ) -> RequestRejected:
-        """Return an error for a request that may succeed later.
-
-        Args:
-            message: What is wrong.
-            status: The HTTP status.
-            seconds: Seconds until the client should retry.
-            limit: The limit that was exceeded, if any.
-            close: Whether to close the connection.
-        """
-        message = f"{message} Retry after {plural(seconds, 'second')}."
-        headers = {"Retry-After": str(seconds)} | ({"Connection": "close"} if close else {})
-        return cls(message, status, limit=limit, headers=headers)
+        self.headers = headers
 
     def response(self) -> JSONResponse:
         """Return the HTTP response."""
@@ -74,11 +56,6 @@ class RequestRejected(ElmoError):
 def internal_error() -> RequestRejected:
     """Return the error for a request that failed because of a bug in the service."""
     return RequestRejected("Internal server error. See the log of the service for details.", 500)
-
-
-def shutting_down() -> RequestRejected:
-    """Return the error for requests that arrive while the service shuts down."""
-    return RequestRejected.retry("The service is shutting down.", 503, 5, close=True)
 
 
 def check_limit(name: str, limit: int, value: int, unit: str, status: int = 422) -> None:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from elmokit.serve.errors import RequestRejected, check_limit, internal_error, shutting_down
+from elmokit.serve.errors import RequestRejected, check_limit, internal_error
 from elmokit.serve.service import Service
 
 #: Maximum number of bodies and responses in memory at the same time, if they have maximum size.
@@ -83,9 +83,8 @@ class ServiceMiddleware:
             """Reserve memory until the response has been sent."""
             nonlocal reserved
             if size > self._free_memory:
-                raise RequestRejected.retry(
-                    "The memory limit for pending requests has been reached.", 429, 1, close=True
-                )
+                message = "The memory limit for pending requests has been reached."
+                raise RequestRejected(message, 429, retry_after=1)
             self._free_memory -= size
             reserved += size
 
@@ -110,7 +109,7 @@ class ServiceMiddleware:
         self._check_host(headers.get(b"host", b"").decode("latin-1"))
         if is_api(scope["path"]):
             if self._service.shutdown:
-                raise shutting_down()
+                raise RequestRejected("The service is shutting down.", 503, retry_after=5)
             self._check_token(headers.get(b"authorization", b""))
         body = await self._read_body(headers, receive, scope["state"]["reserve_memory"])
         await _run(self._app, scope, body, receive, sender)
@@ -151,8 +150,15 @@ class ServiceMiddleware:
                 400,
                 headers={"Connection": "close"},
             )
+        encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
+        if encoding != "identity":
+            raise RequestRejected(
+                f"Unsupported Content-Encoding '{encoding:.80}'. Send the body uncompressed.", 415
+            )
         limit, timeout = self._service.limits.body, self._service.limits.timeout
         size = length = int(headers.get(b"content-length", b"0"))
+        if b"expect" in headers:  # the client waits before it sends the body
+            check_limit("max_body", limit, size, "bytes", 413)
         chunks: list[bytes] = []
         received = 0
         has_more = length > 0 or b"transfer-encoding" in headers
@@ -215,11 +221,11 @@ class _Sender:
 
     async def _send_chunks(self, message: Message, body: bytes) -> None:
         view = memoryview(body)
-        while len(view) > _CHUNK:
+        while view:
             await self._send({**message, "body": bytes(view[:_CHUNK]), "more_body": True})
             await asyncio.sleep(0)  # detect a closed connection
             view = view[_CHUNK:]
-        await self._send({**message, "body": bytes(view)} if body else message)
+        await self._send({**message, "body": b""})  # waits until the last chunk has been sent
 
     async def send_error(self, error: RequestRejected, receive: Receive) -> None:
         """Send an error, or abort a partially sent response."""

@@ -14,6 +14,7 @@ FIXED_LIMITS = {
     "uses": 512,  # uses of a word in a projection
     "positions": 128,  # positions for substitutes; each requires a full softmax
     "k": 100,  # words or neighbors in a list
+    "task_bytes": 2**19,  # bytes of a request to a task model, whose parser is slow
     "queries": 16,  # queries for neighbors; each is compared with every token of the index
 }
 

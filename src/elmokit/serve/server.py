@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from elmokit.errors import ConfigError, optional_imports
 from elmokit.serve.settings import Settings
 
 with optional_imports("serve", "elmo serve"):
+    import h11
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -33,8 +32,6 @@ _KEEP_ALIVE = 75
 _BACKLOG = 256
 #: Number of file descriptors for everything except connections.
 _OTHER_FILES = 128
-#: Number of threads for tokenizing, searching and serializing large responses.
-_THREADS = 2
 
 
 class Server:
@@ -91,14 +88,12 @@ class Server:
             raise self.service.failure
 
     def stop(self) -> None:
-        """Respond to all pending requests and stop. A second call stops immediately."""
-        self._uvicorn.force_exit = self._uvicorn.should_exit
+        """Respond to all pending requests and stop."""
         self._uvicorn.should_exit = True
         self.service.shutdown = True
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(_THREADS, "elmo-thread"))
         self.service.start(lambda: loop.call_soon_threadsafe(self._finish_loading))
         try:
             await self._uvicorn.serve(sockets=[self._socket])
@@ -114,12 +109,18 @@ class Server:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Stop on SIGINT, SIGTERM and SIGHUP, unless the signal is ignored (for example, nohup)."""
+        """Stop on SIGINT, SIGTERM and SIGHUP, unless the signal is ignored (for example, nohup).
+
+        After the first signal, their default action is restored: A second signal ends the process.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        handled: list[int] = []
 
         def handle(signum: int, _: FrameType | None) -> None:
+            for number in handled:
+                signal.signal(number, signal.SIG_DFL)
             self.signal = signum
             self.stop()
 
@@ -127,6 +128,7 @@ class Server:
             for name in ("SIGINT", "SIGTERM", "SIGHUP"):
                 signum = getattr(signal, name, None)  # Windows has no SIGHUP
                 if signum is not None and signal.getsignal(signum) is not signal.SIG_IGN:
+                    handled.append(signum)
                     restore.callback(signal.signal, signum, signal.signal(signum, handle))
             yield
 
@@ -139,24 +141,29 @@ class _Connection(H11Protocol):
     """
 
     _timer: asyncio.TimerHandle | None = None
-    _idle_since = 0.0
+    _last_received = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timer. At the limit, close the connection that has been idle longest."""
+        """Start the timer. At the limit, close the oldest connection without a complete request."""
         super().connection_made(transport)
+        # A response is complete when the kernel has all of it. A client that does not read it could
+        # otherwise keep the connection open forever, and delay the shutdown.
+        transport.set_write_buffer_limits(high=0)
         self.app_state = {**self.app_state, "abort": transport.abort}
-        self._idle_since = self.loop.time()
+        self._last_received = self.loop.time()
         self._start_timer()
         assert self.limit_concurrency is not None
         if len(self.connections) >= self.limit_concurrency:
-            idle = (c for c in self.connections if isinstance(c, _Connection) and c._is_idle)
-            oldest = min(idle, key=lambda connection: connection._idle_since)
+            connections = cast("set[_Connection]", self.connections)
+            waiting = (c for c in connections if c._is_idle or c.cycle.more_body)
+            oldest = min(waiting, key=lambda connection: connection._last_received)
             # The next connection must not count it, even if it is not closed by then.
             self.connections.discard(oldest)
             oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Process data. Stop the timer when the headers are complete."""
+        self._last_received = self.loop.time()
         super().data_received(data)
         if self._is_idle:
             self._start_timer()
@@ -168,10 +175,12 @@ class _Connection(H11Protocol):
         self._stop_timer()
         super().connection_lost(exc)
 
-    def on_response_complete(self) -> None:
-        """Mark the connection as idle. uvicorn closes idle connections."""
-        self._idle_since = self.loop.time()
-        super().on_response_complete()
+    def send_400_response(self, msg: str) -> None:
+        """Reject invalid HTTP. If the request has a response already, only close the connection."""
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:
+            self.transport.abort()
 
     @property
     def _is_idle(self) -> bool:
@@ -194,13 +203,11 @@ def _bind(host: str, port: int) -> socket.socket:
         )[0]
         dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
-    except socket.gaierror as error:
-        raise ConfigError(f"Cannot listen on the address '{host}': {error}.") from error
     except OSError as error:
-        reason = "is in use" if error.errno == errno.EADDRINUSE else f"is not available ({error})"
+        reason = str(error.strerror).partition(" (")[0]  # without the address
         raise ConfigError(
-            f"Port {port} on {host} {reason}. Choose another port with --port, or 0 for a free "
-            "port."
+            f"Cannot listen on port {port} of '{host}': {reason}. Choose another address with "
+            "--host, or another port with --port (0 for a free port)."
         ) from error
 
 

@@ -93,7 +93,7 @@ class Service:
             RequestRejected: 503 while they are being loaded.
         """
         if self._resources is None:
-            raise RequestRejected.retry("The models are being loaded; see /readyz.", 503, 2)
+            raise RequestRejected("The models are being loaded; see /readyz.", 503, retry_after=2)
         return self._resources
 
 
@@ -163,19 +163,28 @@ class Resources:
             )
 
     @cache  # noqa: B019 (the service exists as long as the process)
-    def work(self, kind: str, name: str, state: str = "") -> Work:
+    def work(self, kind: str, name: str = "", state: str = "") -> Work:
         """Return the `Work` object for a computation with a model or a task model.
 
-        layers        lists of tokens -> their layers, (L + 1, T, 2D)
+        layers        (tokens, reduce) -> reduce(layers), where the layers are (L + 1, T, 2D)
         score         lists of tokens -> their `SentenceScore`
         substitutes   (tokens, positions, k) -> the `Substitutes` at each position
         task          examples -> their predictions
+
+        The items of other kinds are functions, and their results are the values that they return.
         """
+        if not name:
+            return Work(kind, lambda functions: [function() for function in functions], budget=0)
         if kind == "task":
             return Work(f"task:{name}", self.tasks[name].predict, _TASK_TOKENS)
         elmo: Any = self.models[name]
+
+        def reduced_layers(items: list[Any]) -> list[Any]:
+            layers = elmo.compute([tokens for tokens, _ in items], state)
+            return [reduce(h) for (_, reduce), h in zip(items, layers, strict=True)]
+
         run = {
-            "layers": lambda items: elmo.compute(items, state),
+            "layers": reduced_layers,
             "score": lambda items: score(elmo, items, state),
             "substitutes": lambda items: [substitutes_at(elmo, *i, state=state) for i in items],
         }[kind]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from elmokit.embed.layer_choice import LayerChoice, check_layer
+from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
 from elmokit.embed.tokenized import (
@@ -28,8 +27,12 @@ from elmokit.serve.requests import LayerRequest
 from elmokit.serve.service import Service
 from elmokit.text.marked import Marked
 
-#: Maximum number of characters to tokenize on the event loop. Longer texts use another thread.
-_MAX_CHARACTERS = 4096
+T = TypeVar("T")
+
+#: Maximum size of a request to tokenize on the event loop, which takes up to 0.1 seconds.
+_MAX_BYTES = 65536
+#: Number of bytes that can be tokenized in about the time in which a token is embedded.
+_BYTES_PER_COST = 2048
 
 
 class _Request(Request):
@@ -60,14 +63,10 @@ def parse_layer_choices(
     body: LayerRequest, elmo: ElmoModel, gamma: float = 1.0
 ) -> list[LayerChoice]:
     """Parse the layers of a request. Each choice gives one vector per token."""
-    param, n_layers = "layer", elmo.config.n_layers
     try:
-        for layer in body.layer if isinstance(body.layer, list) else [body.layer]:
-            check_layer(layer, n_layers)
-        param = "mix"
-        return LayerChoice.parse_all(body.layer, n_layers, body.mix, gamma)
+        return LayerChoice.parse_all(body.layer, elmo.config.n_layers, body.mix, gamma)
     except ConfigError as error:
-        raise RequestRejected(str(error), param=param) from error
+        raise RequestRejected(str(error), param="layer" if body.mix is None else "mix") from error
 
 
 def json_response(values: Any) -> Response:
@@ -129,8 +128,7 @@ async def tokenize_request(
     def tokenize() -> list[TokenizedSentence]:
         return [as_tokens(sentence, i) for i, sentence in enumerate(sentences)]
 
-    size = sum(len(sentence) for sentence in sentences if isinstance(sentence, str))
-    tokenized = tokenize() if size <= _MAX_CHARACTERS else await asyncio.to_thread(tokenize)
+    tokenized = await run_tokenizer(request, tokenize)
     tokens = [words for words, _ in tokenized]
     max_tokens = min(service.limits.tokens, max_tokens)
     check_limit("max_tokens", max_tokens, sum(map(len, tokens)), "tokens")
@@ -167,7 +165,30 @@ async def compute_layers(
     request.state.reserve_memory(values)
     work = service.resources.work("layers", texts.model, state)
     costs = [max(1, n) for n in texts.lengths]
-    return await service.batcher.submit(work, texts.truncated, costs, reduce)
+    return await service.batcher.submit(work, [(t, reduce) for t in texts.truncated], costs)
+
+
+async def run_queued(request: Request, kind: str, function: Callable[[], T], cost: int) -> T:
+    """Call a function on the compute thread, so that the limits of the queue apply to it.
+
+    Args:
+        request: The request.
+        kind: The label in the metrics.
+        function: The function.
+        cost: An estimate that is proportional to its time. 1 is the time to embed a token.
+    """
+    service = get_service(request)
+    work = service.resources.work(kind)
+    results: list[T] = await service.batcher.submit(work, [function], [max(1, cost)])
+    return results[0]
+
+
+async def run_tokenizer(request: Request, function: Callable[[], T]) -> T:
+    """Call a function that tokenizes a request, on the compute thread if the request is large."""
+    size = len(await request.body())
+    if size <= _MAX_BYTES:
+        return function()
+    return await run_queued(request, "tokenize", function, size // _BYTES_PER_COST)
 
 
 # ----------------------------------------------------------------------------------------- words

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from elmokit.embed.static import StaticVectors
 from elmokit.embed.tokenized import as_tokens
 from elmokit.embed.vectors import FloatArray
 from elmokit.embed.vectors import similarity as cosine_similarity
-from elmokit.errors import ElmoError
+from elmokit.errors import ConfigError, DataError, ElmoError
 from elmokit.plot import plane
 from elmokit.progress import plural
 from elmokit.search.index import TokenIndex
@@ -38,6 +38,8 @@ from elmokit.serve.routes.common import (
     get_service,
     json_response,
     parse_layer_choices,
+    run_queued,
+    run_tokenizer,
     static_neighbors,
     tokenize_request,
 )
@@ -46,6 +48,8 @@ from elmokit.text.marked import Marked
 router = APIRouter(tags=["comparison"], route_class=OrjsonRoute)
 
 _STATIC_NEIGHBORS = 8
+#: Number of tokens of the index that can be searched in about the time in which one is embedded.
+_TOKENS_PER_COST = 2000
 
 
 # ------------------------------------------------------------------------------------- similarity
@@ -78,7 +82,7 @@ async def similarity(body: SimilarityRequest, request: Request) -> Response:
             response["gram"] = np.round(np.einsum("iad,jbd->ijab", layers, layers), 4)
         return json_response(response)
 
-    return await asyncio.to_thread(compare)
+    return await run_queued(request, "similarity", compare, len(words))
 
 
 def _cosines(vectors: FloatArray) -> FloatArray:
@@ -99,8 +103,6 @@ def _static_cosines(table: StaticVectors, words: Sequence[str]) -> FloatArray:
 @router.post("/v1/project", response_model=responses.ProjectResponse)
 async def project(body: ProjectRequest, request: Request) -> Response:
     """Return two-dimensional projections of the uses of a word in each layer, with clusters."""
-    service = get_service(request)
-    check_limit("max_sentences", service.limits.sentences, len(body.sentences), "sentences")
     senses = [None] * len(body.sentences) if body.senses is None else body.senses
     if len(senses) != len(body.sentences):
         raise RequestRejected(
@@ -108,7 +110,7 @@ async def project(body: ProjectRequest, request: Request) -> Response:
             "expected one per sentence (null if unknown).",
             param="senses",
         )
-    uses = await asyncio.to_thread(find_uses, body.sentences, body.word)
+    uses = await run_tokenizer(request, partial(find_uses, body.sentences, body.word))
     points = [
         {"sentence": i, "position": k, "word": use.tokens[k], "sense": senses[i]}
         for i, use in enumerate(uses)
@@ -121,6 +123,7 @@ async def project(body: ProjectRequest, request: Request) -> Response:
     texts = await tokenize_request(request, body.model, [use.tokens for use in uses])
     texts = replace(texts, offsets=[use.offsets for use in uses])
     choices = parse_layer_choices(body, texts.elmo)
+    static = get_service(request).resources.static
     layers = await compute_layers(request, texts, body.state)
     vectors = np.concatenate(  # (L + 1, n, 2D)
         [h[:, use.positions] for h, use in zip(layers, uses, strict=True)], axis=1
@@ -134,11 +137,11 @@ async def project(body: ProjectRequest, request: Request) -> Response:
             "points": points,
             "sentences_without_word": [i for i, use in enumerate(uses) if not use.positions],
             "layers": _planes(vectors, choices, [p["sense"] for p in points], body.clusters),
-            "static": static_neighbors(service.resources.static, word, _STATIC_NEIGHBORS),
+            "static": static_neighbors(static, word, _STATIC_NEIGHBORS),
         }
         return json_response(response)
 
-    return await asyncio.to_thread(project)
+    return await run_queued(request, "project", project, len(points))
 
 
 def _planes(
@@ -188,12 +191,10 @@ async def neighbors(body: NeighborsRequest, request: Request) -> Response:
     name, elmo = resources.model(resources.index_model)
     is_set = "layer" in body.model_fields_set or body.mix is not None
     choices = parse_layer_choices(body, elmo) if is_set else None
-    queries = [_parse(query, i, index) for i, query in enumerate(body.queries)]
-    new = [i for i, query in enumerate(queries) if query.token is None]
-    texts = await tokenize_request(request, name, [list(queries[i].marked.tokens) for i in new])
-    layers = await compute_layers(request, texts, index.meta.state)
-    for i, h in zip(new, layers, strict=True):
-        queries[i] = replace(queries[i], layers=h[:, queries[i].marked.position])
+
+    def parse() -> list[Query]:
+        return [_parse(query, i, index) for i, query in enumerate(body.queries)]
+
     filter = NeighborFilter(body.words, body.distinct, body.other_sentences)
     static = resources.static if body.static else None
 
@@ -202,11 +203,20 @@ async def neighbors(body: NeighborsRequest, request: Request) -> Response:
         words = [static_neighbors(static, query.marked.word, body.k) for query in queries]
         return [{**result.to_dict(), "static": s} for result, s in zip(results, words, strict=True)]
 
+    cost = index.tokens * len(choices or index.choices) // _TOKENS_PER_COST
     try:
-        results = await asyncio.to_thread(search)
-    except ElmoError as error:
+        queries = await run_tokenizer(request, parse)
+        new = [i for i, query in enumerate(queries) if query.token is None]
+        texts = await tokenize_request(request, name, [list(queries[i].marked.tokens) for i in new])
+        layers = await compute_layers(request, texts, index.meta.state)
+        for i, h in zip(new, layers, strict=True):
+            queries[i] = replace(queries[i], layers=h[:, queries[i].marked.position])
+        results = await run_queued(request, "neighbors", search, cost)
+    except ConfigError as error:
         message = str(error).replace(str(index.folder), "of the service")
         raise RequestRejected(message, param="layer") from error
+    except DataError as error:  # the index is damaged or was removed
+        raise RuntimeError("Cannot read the index") from error
     values = {"model": name, "index": describe_index(index, name), "results": results}
     return json_response(values)
 

@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,23 +28,21 @@ from starlette.responses import Response
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray
 from elmokit.serve import responses
-from elmokit.serve.errors import RequestRejected, check_limit
+from elmokit.serve.errors import RequestRejected
 from elmokit.serve.requests import EmbeddingsRequest, EmbedRequest
 from elmokit.serve.routes.common import (
     OrjsonRoute,
     Texts,
     compute_layers,
-    get_service,
     json_response,
     parse_layer_choices,
+    run_tokenizer,
     tokenize_request,
 )
 from elmokit.text.sentences import split_sentences
 
 router = APIRouter(tags=["vectors"], route_class=OrjsonRoute)
 
-#: Maximum number of values to write as JSON on the event loop. More use another thread.
-_MAX_VALUES = 65536
 _JSON = "application/json"
 _NPY = "application/x-npy"
 _ARROW = "application/vnd.apache.arrow.stream"
@@ -57,7 +57,7 @@ _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 )
 async def embed(body: EmbedRequest, request: Request) -> Response:
     """Return the vectors of every token in the selected layers, or their mean over a sentence."""
-    media_type = _negotiate(request.headers.get("accept"))
+    media_type = _negotiate(",".join(request.headers.getlist("accept")))
     texts = await tokenize_request(request, body.model, body.sentences)
     choices = parse_layer_choices(body, texts.elmo, body.gamma)
     stacked = isinstance(body.layer, list) or body.layer == "all"
@@ -94,15 +94,20 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
         {**sentence, "vectors": np.ascontiguousarray(h[..., 0, :] if pooled else h)}
         for sentence, h in zip(texts.sentences(), vectors, strict=True)
     ]
-    return await _write_json({**texts.response(body.state), **info, "sentences": sentences}, values)
+    return json_response({**texts.response(body.state), **info, "sentences": sentences})
 
 
-def _negotiate(accept: str | None) -> str:
-    """Return the first supported format of an `Accept` header."""
-    for part in (accept or _JSON).split(","):
-        kind = part.partition(";")[0].strip().lower()
-        if kind in _BY_ACCEPT:
-            return _BY_ACCEPT[kind]
+def _negotiate(accept: str) -> str:
+    """Return the supported format with the highest quality value in an `Accept` header."""
+    qualities: dict[str, float] = {}
+    for part in (accept or _JSON).lower().split(","):
+        kind, _, parameters = part.partition(";")
+        if media_type := _BY_ACCEPT.get(kind.strip()):
+            quality = re.search(r"\bq=([01](\.[0-9]*)?)", parameters)
+            qualities.setdefault(media_type, float(quality[1]) if quality else 1.0)
+    best = max(qualities, key=qualities.__getitem__, default=_JSON)
+    if qualities.get(best):
+        return best
     raise RequestRejected(
         f"Unsupported Accept '{accept:.80}': expected {_JSON}, {_NPY} or {_ARROW}.", 406
     )
@@ -168,8 +173,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     A text can have several sentences, which are embedded independently.
     """
     inputs = [body.input] if isinstance(body.input, str) else body.input
-    check_limit("max_sentences", get_service(request).limits.sentences, len(inputs), "texts")
-    sentences, text_ids = await asyncio.to_thread(_split, inputs)
+    sentences, text_ids = await run_tokenizer(request, partial(_split, inputs))
     texts = await tokenize_request(request, body.model, sentences)
     dim = texts.elmo.config.output_dim
     if body.dimensions not in (None, dim):
@@ -197,14 +201,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     n = int(counts.sum())
     usage = {"prompt_tokens": n, "total_tokens": n}
     response = {"object": "list", "data": data, "model": texts.model, "usage": usage}
-    return await _write_json(response, means.size)
-
-
-async def _write_json(response: dict[str, Any], values: int) -> Response:
-    """Return a JSON response. Large responses are serialized on another thread."""
-    if values <= _MAX_VALUES:
-        return json_response(response)
-    return await asyncio.to_thread(json_response, response)
+    return json_response(response)
 
 
 def _encode(vector: FloatArray, encoding: str) -> FloatArray | str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -18,7 +17,14 @@ from elmokit.errors import ElmoWarning
 from elmokit.serve import responses
 from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.requests import FIXED_LIMITS, ScoreRequest, SubstitutesRequest, TaskRequest
-from elmokit.serve.routes.common import OrjsonRoute, get_service, json_response, tokenize_request
+from elmokit.serve.routes.common import (
+    OrjsonRoute,
+    get_service,
+    json_response,
+    run_queued,
+    run_tokenizer,
+    tokenize_request,
+)
 from elmokit.tasks.registry import TASKS
 from elmokit.tasks.saved import SavedTask
 from elmokit.tasks.task import Task
@@ -26,9 +32,6 @@ from elmokit.text.lines import Line
 from elmokit.text.marked import Marked
 
 router = APIRouter(tags=["predictions"], route_class=OrjsonRoute)
-
-# `catch_warnings` is not thread-safe.
-_WARNINGS_LOCK = threading.Lock()
 
 
 # -------------------------------------------------------------------------------- language models
@@ -54,7 +57,7 @@ async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
     service = get_service(request)
     sentence, positions = body.sentence, body.positions
     if isinstance(sentence, str) and positions is None and "[" in sentence:
-        marked = Marked.read(sentence)
+        marked = await run_tokenizer(request, partial(Marked.read, sentence))
         sentence, positions = list(marked.tokens), [marked.position]
     texts = await tokenize_request(request, body.model, [sentence])
     service.resources.check_supported(texts.model, body.state, language_model=True)
@@ -97,7 +100,11 @@ async def predict(name: str, body: TaskRequest, request: Request) -> Response:
     service = get_service(request)
     saved = service.resources.task(name)
     check_limit("max_sentences", service.limits.sentences, len(body.examples), "examples")
-    groups, messages = await asyncio.to_thread(_parse, saved.task, body.examples)
+    size = len(await request.body())
+    check_limit("task_bytes", FIXED_LIMITS["task_bytes"], size, "bytes", 413)
+    # Always on the compute thread, because `catch_warnings` is not thread-safe.
+    parse = partial(_parse, saved.task, body.examples)
+    groups, messages = await run_queued(request, "parse", parse, size // 1024)
     examples = [example for group in groups for example in group]
     lengths = [sum(map(len, example.texts)) for example in examples]
     check_limit("max_tokens", service.limits.tokens, sum(lengths), "tokens")
@@ -136,7 +143,7 @@ def _parse(
 ) -> tuple[list[list[Any]], list[str]]:
     """Parse inputs like lines of a file. Return the examples of each input, and all warnings."""
     groups: list[list[Any]] = []
-    with _WARNINGS_LOCK, warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ElmoWarning)
         for i, example in enumerate(inputs):
             input_format = "text" if isinstance(example, str) else "jsonl"
