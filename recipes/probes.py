@@ -287,7 +287,7 @@ def deviation(by_seed: list[float]) -> str:
 
 
 def compared(run: dict[str, Any], in_the_paper: str | None) -> Iterator[str]:
-    """Yield a line on the difference of the two layers that the paper compares."""
+    """Yield a line on the difference between the two layers that the paper compares."""
     if run["difference"] is not None:
         found = run["difference"]
         low, high = found["interval"]

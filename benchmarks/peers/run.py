@@ -354,7 +354,7 @@ class Rounds:
             seconds = time.monotonic() - begin
             log(f"Round {number + 1} of {rounds}: {seconds:.0f} s")
             if number + 1 >= MIN_ROUNDS and time.monotonic() + seconds > deadline:
-                log("The time limit is reached.")
+                log("The time limit has been reached.")
                 return number + 1
         return rounds
 

@@ -30,7 +30,7 @@ from elmokit.plot.similarity import compute_similarity, draw_similarity
 from elmokit.plot.surprise import draw_surprise
 from elmokit.search.build import IndexSettings, build_index
 from elmokit.search.index import TokenIndex
-from elmokit.text.marked import Marked
+from elmokit.text.marked import MarkedWord
 from tests.conftest import TINY_MODEL
 
 USES = "He will [play] now .\tsport\nThe [play] was long .\tstage\nA [play] by him .\tstage\n"
@@ -70,7 +70,7 @@ def test_layer_0_is_one_point_and_the_others_are_not(elmo: ElmoModel, tmp_path: 
 
 def test_labels_of_uses_do_not_overlap(elmo: ElmoModel) -> None:
     words = ["now", "then", "later", "today", "soon", "again", "there", "here", "well", "alone"]
-    uses = [Use(Marked.read(f"He will [play] {word} .")) for word in words for _ in (1, 2)]
+    uses = [Use(MarkedWord.read(f"He will [play] {word} .")) for word in words for _ in (1, 2)]
     picture = draw_senses(project_senses(elmo, uses, layer="top", clusters=2))
     picture.draw_without_rendering()
     digits = [Text.get_window_extent(label) for label in picture.axes[0].texts]
@@ -79,7 +79,7 @@ def test_labels_of_uses_do_not_overlap(elmo: ElmoModel) -> None:
 
 
 def test_all_layers_are_plotted_by_default(elmo: ElmoModel) -> None:
-    uses = [Use(Marked.read(line.partition("\t")[0])) for line in USES.splitlines()]
+    uses = [Use(MarkedWord.read(line.partition("\t")[0])) for line in USES.splitlines()]
     assert (
         project_senses(elmo, uses).to_dict()
         == project_senses(elmo, uses, layer=[0, 1, 2]).to_dict()
@@ -92,7 +92,7 @@ def test_all_layers_are_plotted_by_default(elmo: ElmoModel) -> None:
 
 
 def test_distances_of_three_points_are_preserved(elmo: ElmoModel) -> None:
-    uses = [Use(Marked.read(line.partition("\t")[0])) for line in USES.splitlines()]
+    uses = [Use(MarkedWord.read(line.partition("\t")[0])) for line in USES.splitlines()]
     found = project_senses(elmo, uses, layer="top")
     (plane,) = found.planes
     layers = [elmo.embed(" ".join(u.marked.tokens)).top[u.marked.position] for u in uses]
@@ -130,8 +130,8 @@ def test_invalid_uses_are_identified(elmo: ElmoModel, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"uses\.txt, line 2: Expected one bracketed word"):
         read_uses(path)
     with pytest.raises(DataError, match="expected at least 3"):
-        project_senses(elmo, [Use(Marked(("a",), 0))])
-    mixed = [Use(Marked(("a",), 0), sense) for sense in ("x", "", "x")]
+        project_senses(elmo, [Use(MarkedWord(("a",), 0))])
+    mixed = [Use(MarkedWord(("a",), 0), sense) for sense in ("x", "", "x")]
     with pytest.raises(DataError, match="2 of 3 uses have a sense"):
         project_senses(elmo, mixed)
 

@@ -159,7 +159,7 @@ def test_words_without_a_static_vector_are_zero_and_counted() -> None:
 
 
 def test_data_without_tags_is_rejected() -> None:
-    with pytest.raises(DataError, match="1 distinct tags"):
+    with pytest.raises(DataError, match="1 distinct tag"):
         collect_words(BANK._replace(train=[tagged("a/X")]))
     with pytest.raises(DataError):
         collect_words(BANK._replace(test=[tagged("a/")]))

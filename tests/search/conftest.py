@@ -12,14 +12,14 @@ import elmokit
 from elmokit.embed.model import ElmoModel
 from elmokit.search.build import IndexSettings, build_index
 from elmokit.search.index import TokenIndex
-from elmokit.text.marked import Marked
+from elmokit.text.marked import MarkedWord
 from tests.conftest import TINY_MODEL
 
 WORDS = "the cat Play play plays bank river read a dog on of . ,".split()
 QUERIES = [
-    Marked(("the", "play", "on", "a", "bank"), 1),
-    Marked(("a", "cat", "."), 1),
-    Marked(("Play", "on", "."), 0),
+    MarkedWord(("the", "play", "on", "a", "bank"), 1),
+    MarkedWord(("a", "cat", "."), 1),
+    MarkedWord(("Play", "on", "."), 0),
 ]
 TOKENIZED = IndexSettings(tokenized=True, chunk_bytes=1000)
 

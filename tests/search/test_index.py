@@ -24,7 +24,7 @@ from elmokit.search.build import IndexSettings, build_index
 from elmokit.search.index import TokenIndex
 from elmokit.search.neighbors import NeighborFilter, Neighbors, neighbors
 from elmokit.sources.modeldir import ModelParts
-from elmokit.text.marked import Marked
+from elmokit.text.marked import MarkedWord
 from tests.conftest import TINY, random_bilm
 from tests.search.conftest import QUERIES, TOKENIZED
 
@@ -184,7 +184,7 @@ def test_numbers_of_missing_files_are_reported(index: TokenIndex, tmp_path: Path
 def test_index_has_a_notebook_representation(index: TokenIndex, elmo: ElmoModel) -> None:
     assert f"{index.tokens:,} tokens: layer 0, layer 1" in repr(index)
     assert f"{index.tokens:,}" in index._repr_html_()
-    found = index.neighbors([Marked(("a", "<b>", "&", "."), 1)], elmo)[0]
+    found = index.neighbors([MarkedWord(("a", "<b>", "&", "."), 1)], elmo)[0]
     assert "&lt;b&gt;" in found._repr_html_()
     assert "<b><b>" not in found._repr_html_()
 

@@ -14,14 +14,14 @@ import elmokit
 from elmokit.errors import ConfigError, DataError, ElmoError
 from elmokit.search import neighbors as module
 from elmokit.search.neighbors import NeighborFilter, Neighbors, Passage, neighbors
-from elmokit.text.marked import Marked
+from elmokit.text.marked import MarkedWord
 from tests.conftest import TINY_MODEL
 
 WORDS = "the cat Play play plays bank river read a dog on of . ,".split()
 QUERIES = [
-    Marked(("the", "play", "on", "a", "bank"), 1),
-    Marked(("a", "cat", "."), 1),
-    Marked(("Play", "on", "."), 0),
+    MarkedWord(("the", "play", "on", "a", "bank"), 1),
+    MarkedWord(("a", "cat", "."), 1),
+    MarkedWord(("Play", "on", "."), 0),
 ]
 
 
@@ -39,7 +39,7 @@ def text() -> list[list[str]]:
 
 def brute_force(
     elmo: elmokit.ElmoModel,
-    query: Marked,
+    query: MarkedWord,
     text: Sequence[Sequence[str]],
     k: int,
     filter: NeighborFilter,
@@ -213,10 +213,12 @@ def test_empty_query_list_is_rejected(elmo: elmokit.ElmoModel) -> None:
 
 
 def test_brackets_are_parsed_in_all_forms() -> None:
-    assert Marked.read("I don't [play].") == Marked(("I", "do", "n't", "play", "."), 3)
-    assert Marked.read("x-y [[play] b", tokenized=False).word == "play"
-    assert Marked.read("do-not [x-y] .", tokenized=True) == Marked(("do-not", "x-y", "."), 1)
-    assert Marked.read(["a", "b"], 1).word == "b"
+    assert MarkedWord.read("I don't [play].") == MarkedWord(("I", "do", "n't", "play", "."), 3)
+    assert MarkedWord.read("x-y [[play] b", tokenized=False).word == "play"
+    assert MarkedWord.read("do-not [x-y] .", tokenized=True) == MarkedWord(
+        ("do-not", "x-y", "."), 1
+    )
+    assert MarkedWord.read(["a", "b"], 1).word == "b"
 
 
 @pytest.mark.parametrize(
@@ -236,11 +238,11 @@ def test_brackets_are_parsed_in_all_forms() -> None:
 )
 def test_invalid_brackets_say_what_to_do(given: Any, position: int | None, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        Marked.read(given, position)
+        MarkedWord.read(given, position)
 
 
 def test_long_sentence_is_shortened_around_the_word() -> None:
-    marked = Marked(tuple("a b c d e f g".split()), 3)
+    marked = MarkedWord(tuple("a b c d e f g".split()), 3)
     assert marked.format() == "a b c [d] e f g"
     assert marked.format(1) == "... c [d] e ..."
     assert marked.format(0) == "... [d] ..."

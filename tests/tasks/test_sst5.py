@@ -94,7 +94,7 @@ def test_words_are_unescaped(tmp_path: Path) -> None:
     [
         ("It is lovely", "unexpected 'It'"),
         ("(2 a)\n(7 a)", r"line 2: unexpected '\(7'"),
-        ("(3 (2 a) (2 b)", "1 unclosed brackets"),
+        ("(3 (2 a) (2 b)", "1 unclosed bracket"),
         ("(3 a))", r"unexpected '\)'"),
         ("(3 a) (2 b)", r"unexpected '\(2'"),
         ("(3 a b)", "unexpected 'b'"),
@@ -150,13 +150,13 @@ def test_phrases_are_used_for_training_but_not_for_evaluation(files: tuple[str, 
 
 def test_two_classes_exclude_neutral_examples(files: tuple[str, str]) -> None:
     config = settings("elmo.place=none", "model.classes=two")
-    with pytest.warns(ElmoWarning, match="neutral examples are not scored"):
+    with pytest.warns(ElmoWarning, match="neutral example"):
         data = load_data(TASK, config, *files)
     assert data.label_info["labels"] == ["negative", "positive"]
     assert {e.label for e in data.train.examples} == {"negative", "positive"}
     guess = LabelPrediction("positive", {"negative": 0.2, "positive": 0.8})
     reviews = [Review(("a",), label) for label in "01234"]
-    with pytest.warns(ElmoWarning, match="1 neutral examples are not scored"):
+    with pytest.warns(ElmoWarning, match="Skipped 1 neutral example"):
         reviews = TASK.scored(reviews, config)
     scores = TASK.score(reviews, [guess] * 4)
     assert (scores["correct"], scores["examples"]) == (2, 4)
@@ -166,7 +166,7 @@ def test_two_classes_exclude_neutral_examples(files: tuple[str, str]) -> None:
 
 def test_unknown_labels_are_counted() -> None:
     label_info = TASK.collect_labels([Review(("a",), "1"), Review(("b",), "3")])
-    with pytest.warns(ElmoWarning, match=r"2 gold labels are not in .*: 0, 4\."):
+    with pytest.warns(ElmoWarning, match=r"2 gold labels not in .*: 0, 4\."):
         scored_examples(TASK, [Review(("a",), label) for label in "014"], settings(), label_info)
     with pytest.raises(DataError, match="label '1'"):
         TASK.collect_labels([Review(("a",), "1")])

@@ -15,7 +15,7 @@ from elmokit.progress import Progress, plural
 if TYPE_CHECKING:
     from elmokit.embed.model import ElmoModel
     from elmokit.search.neighbors import Neighbors, Words
-    from elmokit.text.marked import Marked
+    from elmokit.text.marked import MarkedWord
 
 
 def neighbors(
@@ -95,9 +95,9 @@ def neighbors(
     from elmokit.search.neighbors import NeighborFilter, Passage
     from elmokit.search.neighbors import neighbors as search_text
     from elmokit.text.lines import SkippedLines, check_files
-    from elmokit.text.marked import Marked
+    from elmokit.text.marked import MarkedWord
 
-    marked = [Marked.read(sentence, tokenized=tokenized) for sentence in query or ()]
+    marked = [MarkedWord.read(sentence, tokenized=tokenized) for sentence in query or ()]
     if not in_index:
         check_files(files)
     table = None if static is None else load_static(static)
@@ -132,7 +132,7 @@ def neighbors(
 
 
 def _search_index(
-    directory: str, queries: list[Marked | int], elmo: ElmoModel | None, options: dict[str, Any]
+    directory: str, queries: list[MarkedWord | int], elmo: ElmoModel | None, options: dict[str, Any]
 ) -> tuple[list[Neighbors], str]:
     from elmokit.search.index import TokenIndex
 

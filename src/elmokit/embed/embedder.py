@@ -96,8 +96,8 @@ class Embedder(ABC):
         cache: The token cache.
         window_tokens: Approximate number of tokens in a window. The sentences of each window are
             sorted by length before they are batched.
-        engine_name: The name of the engine and its type of device. Results are bit-identical only
-            for the same engine and type of device.
+        engine_name: The name of the engine and the device type. Results are bit-identical only for
+            the same engine and device type.
         lock: A lock that is held while vectors are computed, because all threads that use a model
             share its token cache and buffers.
     """

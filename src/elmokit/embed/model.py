@@ -30,7 +30,7 @@ from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.scoring import Head, Scorer
 from elmokit.sources.modeldir import ModelParts
-from elmokit.text.marked import Marked
+from elmokit.text.marked import MarkedWord
 
 __all__ = ["STATES", "ElmoModel", "StatePolicy"]
 
@@ -216,7 +216,7 @@ class ElmoModel(Embedder):
             state: The initial state of the language models, "reset" or "warm".
             specials: Include `<S>`, `</S>` and `<UNK>`.
         """
-        marked = Marked.read(sentence, position)
+        marked = MarkedWord.read(sentence, position)
         [result] = substitutes_at(
             self, marked.tokens, [marked.position], k, state=state, specials=specials
         )
@@ -224,12 +224,14 @@ class ElmoModel(Embedder):
 
     # ----------------------------------------------------------------------------------- search
 
-    def neighbors(self, query: str | Marked | int, index: Any, k: int = 10, **options: Any) -> Any:
+    def neighbors(
+        self, query: str | MarkedWord | int, index: Any, k: int = 10, **options: Any
+    ) -> Any:
         """Find the nearest tokens in context; see `elmokit.search.index.TokenIndex.neighbors`.
 
         Args:
-            query: A string with a word in brackets, "She [plays] the violin .", a `Marked`, or the
-                ID of a token in the index.
+            query: A string with a word in brackets, "She [plays] the violin .", a `MarkedWord`, or
+                the ID of a token in the index.
             index: An index built with this model by `elmo index`, opened with `TokenIndex.open`.
             k: Number of neighbors per layer.
             options: Other arguments of `TokenIndex.neighbors`: layer, mix, filter, min_count, ann.

@@ -27,7 +27,7 @@ from elmokit.embed.precision import exact_products
 from elmokit.embed.scoring import language_model, lm_inputs
 from elmokit.errors import ConfigError
 from elmokit.model.softmax import log_uniform
-from elmokit.text.marked import Marked
+from elmokit.text.marked import MarkedWord
 from elmokit.text.vocab import BEGIN, END, SPECIALS, Vocabulary
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Substitutes:
         table = (
             "   ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)) for row in rows
         )
-        sentence = Marked(self.tokens, self.position).format()
+        sentence = MarkedWord(self.tokens, self.position).format()
         return "\n".join([sentence, *(row.rstrip() for row in table)])
 
 

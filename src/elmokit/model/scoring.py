@@ -146,7 +146,7 @@ class Scorer:
         if start is not None:
             state = LstmState(*(tensor.to(self._device) for tensor in start)).expand(rows)
         steps = min(_MAX_STEPS, max(_MIN_STEPS, self._segment_tokens // rows))
-        pending = _Pending(self._head, np.empty(group.targets.shape))
+        pending = _PendingLosses(self._head, np.empty(group.targets.shape))
         for first in range(0, int(group.lengths.max()), steps):
             packing = Packing.of(np.clip(group.lengths - first, 0, steps))
             forward, backward = group.positions(packing, first)
@@ -200,7 +200,7 @@ class _Group:
         return forward, backward
 
 
-class _Pending:
+class _PendingLosses:
     """Collects the outputs of many positions, and computes their losses together."""
 
     def __init__(self, head: Head, values: NDArray[np.float64]) -> None:

@@ -25,7 +25,7 @@ from elmokit.plot.plane import align, cluster, principal_plane, silhouette
 from elmokit.progress import plural
 from elmokit.search.index import TokenIndex
 from elmokit.text.lines import read_lines
-from elmokit.text.marked import Marked
+from elmokit.text.marked import MarkedWord
 
 _PANEL_SIZE = 3.3  # in inches
 _PANELS_PER_ROW = 3
@@ -39,7 +39,7 @@ _DECIMALS = 4  # unit vectors are considered equal if they agree in this many de
 class Use(NamedTuple):
     """A use of the word. The sense is empty if it is unknown."""
 
-    marked: Marked
+    marked: MarkedWord
     sense: str = ""
 
 
@@ -112,7 +112,7 @@ def read_uses(path: str | Path, *, tokenized: bool = False) -> list[Use]:
             continue
         sentence, _, sense = line.text.partition("\t")
         try:
-            marked = Marked.read(sentence, tokenized=tokenized)
+            marked = MarkedWord.read(sentence, tokenized=tokenized)
         except DataError as error:
             raise line.error(str(error)) from error
         uses.append(Use(marked, sense.strip()))

@@ -36,7 +36,7 @@ from elmokit.probes.linear import (
 )
 from elmokit.probes.reports import format_table
 from elmokit.probes.statistics import Difference, Interval, clustered_interval, difference
-from elmokit.progress import ProgressFn, no_log
+from elmokit.progress import ProgressFn, no_log, plural
 
 Correct = NDArray[np.float64]
 COMPARED = ("layer 1", "layer 2")
@@ -139,7 +139,9 @@ def collect_words(treebank: Treebank) -> LabeledWords:
     """Collect the words of a treebank."""
     tags = sorted({tag for s in treebank.train for tag in s.tags if tag is not None})
     if len(tags) < 2:
-        raise DataError(f"The training data has {len(tags)} distinct tags, expected at least 2.")
+        raise DataError(
+            f"Found {plural(len(tags), 'distinct tag')} in the training data, expected at least 2."
+        )
     classes: dict[str | None, int] = {tag: i for i, tag in enumerate(tags)} | {None: -1}
     sentences = [sentence for split in treebank for sentence in split]
     forms = [form for sentence in sentences for form in sentence.words]

@@ -45,7 +45,7 @@ from elmokit.search.neighbors import (
     list_neighbors,
     query_tokens,
 )
-from elmokit.text.marked import Marked
+from elmokit.text.marked import MarkedWord
 
 # Rows to read and compare at once. Their float32 vectors fit into the processor's cache.
 _BATCH_ROWS = 4096
@@ -116,7 +116,7 @@ class TokenIndex:
 
     def neighbors(
         self,
-        queries: Sequence[str | Marked | int],
+        queries: Sequence[str | MarkedWord | int],
         model: ElmoModel | None = None,
         *,
         k: int = 10,
@@ -129,7 +129,7 @@ class TokenIndex:
         """Find the nearest tokens for all queries in one pass over the vectors.
 
         Args:
-            queries: Strings with a word in brackets, `Marked`, or IDs of tokens in the index. A
+            queries: Strings with a word in brackets, `MarkedWord`, or IDs of tokens in the index. A
                 token is not listed as its own neighbor.
             model: The model that the index was built with. Not needed for token IDs.
             k: Neighbors per query and layer.
@@ -145,7 +145,7 @@ class TokenIndex:
         parsed = [
             Query(self.token(q).marked, token=int(q))
             if isinstance(q, int | np.integer)
-            else Query(q if isinstance(q, Marked) else Marked.read(q))
+            else Query(q if isinstance(q, MarkedWord) else MarkedWord.read(q))
             for q in queries
         ]
         marked = [q.marked for q in parsed if q.token is None]
@@ -274,7 +274,7 @@ class TokenIndex:
         start, end = token["start"], token["end"]
         return Neighbor(
             1.0,
-            Marked(tuple(self.spellings[i] for i in sentence["words"]), token["position"]),
+            MarkedWord(tuple(self.spellings[i] for i in sentence["words"]), token["position"]),
             f"{file}:{sentence['line']}",
             token=token["token"],
             sentence=token["sentence"],

@@ -31,7 +31,7 @@ from elmokit.embed.topk import TopK
 from elmokit.embed.vectors import FloatArray, unit
 from elmokit.errors import ConfigError
 from elmokit.settings import Settings
-from elmokit.text.marked import Marked
+from elmokit.text.marked import MarkedWord
 
 Ids = NDArray[np.int64]
 Words = Literal["any", "same", "other"]
@@ -85,7 +85,7 @@ class Neighbor:
     """
 
     score: float
-    marked: Marked
+    marked: MarkedWord
     where: str = ""
     token: int | None = None
     sentence: int = -1
@@ -126,7 +126,7 @@ class Neighbors:
         token: The ID of the query token, if the query is a token of the index.
     """
 
-    query: Marked
+    query: MarkedWord
     by_layer: dict[str, tuple[Neighbor, ...]]
     tokens: int
     token: int | None = None
@@ -171,7 +171,7 @@ class Neighbors:
 
 def neighbors(
     model: ElmoModel,
-    queries: Sequence[str | Marked],
+    queries: Sequence[str | MarkedWord],
     text: Iterable[Passage | str | Sequence[str]],
     *,
     k: int = 10,
@@ -186,7 +186,7 @@ def neighbors(
 
     Args:
         model: The model.
-        queries: Strings with a word in brackets, or `Marked`.
+        queries: Strings with a word in brackets, or `MarkedWord`.
         text: Sentences, as for `embed`: strings, which are tokenized, or lists of tokens. A
             `Passage` also contains the position of the sentence.
         k: Neighbors per query and layer.
@@ -200,7 +200,7 @@ def neighbors(
     Returns:
         One result per query, in the same order.
     """
-    marked = [q if isinstance(q, Marked) else Marked.read(q) for q in queries]
+    marked = [q if isinstance(q, MarkedWord) else MarkedWord.read(q) for q in queries]
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     layers = model.compute([q.tokens for q in marked], state)
     parsed = [Query(q, h[:, q.position]) for q, h in zip(marked, layers, strict=True)]
@@ -238,7 +238,9 @@ def neighbors(
         for number in nearest[len(listed) :]:
             i = int(np.searchsorted(starts, number, side="right")) - 1
             sentence, where = window[i]
-            listed[number] = Neighbor(1.0, Marked(tuple(sentence), number - int(starts[i])), where)
+            listed[number] = Neighbor(
+                1.0, MarkedWord(tuple(sentence), number - int(starts[i])), where
+            )
         end = int(starts[-1])
         if on_window is not None:
             on_window(end)
@@ -275,7 +277,7 @@ class Query:
         token: The ID of the token, for a token of an index.
     """
 
-    marked: Marked
+    marked: MarkedWord
     layers: FloatArray | None = None
     token: int | None = None
 

@@ -25,7 +25,7 @@ _OLD_BASE = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo"
 _PREFIX = "allennlp:"
 
 
-class Published(NamedTuple):
+class PublishedModel(NamedTuple):
     """A published model.
 
     Attributes:
@@ -47,10 +47,10 @@ class Published(NamedTuple):
 
 
 PUBLISHED = {
-    "allennlp:small": Published("2x1024_128_2048cnn_1xhighway", "small"),
-    "allennlp:medium": Published("2x2048_256_2048cnn_1xhighway", "medium"),
-    "allennlp:original": Published("2x4096_512_2048cnn_2xhighway", "original"),
-    "allennlp:5.5B": Published("2x4096_512_2048cnn_2xhighway_5.5B", "original"),
+    "allennlp:small": PublishedModel("2x1024_128_2048cnn_1xhighway", "small"),
+    "allennlp:medium": PublishedModel("2x2048_256_2048cnn_1xhighway", "medium"),
+    "allennlp:original": PublishedModel("2x4096_512_2048cnn_2xhighway", "original"),
+    "allennlp:5.5B": PublishedModel("2x4096_512_2048cnn_2xhighway_5.5B", "original"),
 }
 
 

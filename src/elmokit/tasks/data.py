@@ -131,8 +131,8 @@ def scored_examples(
     unknown = [x for x in sorted(counts) if all(x not in known for known in label_info.values())]
     if unknown:
         warn(
-            f"{sum(counts[label] for label in unknown):,} gold labels are not in the training "
-            f"data and count as errors: {', '.join(unknown)}."
+            f"Found {plural(sum(counts[label] for label in unknown), 'gold label')} not in the "
+            f"training data, counted as errors: {', '.join(unknown)}."
         )
     return scored
 

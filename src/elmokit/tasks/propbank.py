@@ -212,7 +212,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
 
 
 class _Row(NamedTuple):
-    """A line in columns."""
+    """A line, split into columns."""
 
     line: Line
     fields: list[str]

@@ -165,7 +165,7 @@ class _Squad(BaseModel, strict=True):
     data: list[_Article]
 
 
-class _Single(_Question):
+class _StandaloneQuestion(_Question):
     context: _Text
 
 
@@ -214,7 +214,7 @@ def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}: invalid JSON ({error}). {_EXPECTED}") from error
         if isinstance(values, dict) and "data" not in values:
-            single = parse_json(_Single, text[position:end], path, _EXPECTED)
+            single = parse_json(_StandaloneQuestion, text[position:end], path, _EXPECTED)
             paragraphs = [_Paragraph(context=single.context, qas=[single])]
         else:
             squad = parse_json(_Squad, text[position:end], path, _EXPECTED)

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.errors import DataError, warn
+from elmokit.progress import plural
 from elmokit.settings import Fraction, Layers, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
@@ -225,8 +226,9 @@ class Srl(Task[Sentence]):
             len(frame.arguments) - len(frame.non_overlapping) for frame in frames
         ):
             warn(
-                f"{path}: {overlapping:,} arguments overlap others of the same predicate. Tags "
-                "cannot represent them: they are ignored in training and count as missed."
+                f"{path}: found {plural(overlapping, 'argument')} overlapping another of the same "
+                "predicate. Tags cannot represent overlaps, so these arguments are ignored in "
+                "training and count as missed."
             )
         return sentences
 
@@ -262,7 +264,8 @@ class Srl(Task[Sentence]):
         selected = self._select(examples, config)
         n_all, n_selected = (sum(len(s.frames) for s in part) for part in (examples, selected))
         if n_selected < n_all:
-            warn(f"{n_all - n_selected:,} predicates that are not verbs are not scored.")
+            skipped = plural(n_all - n_selected, "non-verb predicate")
+            warn(f"Skipped {skipped} in scoring.")
         return selected
 
     def _select(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:

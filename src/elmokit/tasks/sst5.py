@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import warn
+from elmokit.progress import plural
 from elmokit.settings import Fraction, Settings, Size
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.classify import Classification, Classifier, check_length, tokenize_text
@@ -91,7 +92,7 @@ def read_tree(line: Line) -> Review:
             phrases.append((start, len(leaves), label))
         previous = kind
     if nodes or not phrases:
-        raise line.error(f"{len(nodes)} unclosed brackets. {_TREE}")
+        raise line.error(f"{plural(len(nodes), 'unclosed bracket')}. {_TREE}")
     tokens = check_length([unescape(leaf) for leaf in leaves], line)
     inner = tuple(phrase for phrase in phrases[:-1] if phrase[1] <= len(tokens))
     return Review(tokens, phrases[-1][2], inner)  # the root closes last
@@ -273,7 +274,7 @@ class Sst5(Classification[Review]):
             return list(examples)
         scored = list(in_two_classes(examples))
         if neutral := len(examples) - len(scored):
-            warn(f"{neutral:,} neutral examples are not scored.")
+            warn(f"Skipped {plural(neutral, 'neutral example')} in scoring.")
         return scored
 
     def format_prediction(self, example: Review, prediction: Any, *, as_json: bool) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from elmokit.errors import DataError
+from elmokit.progress import plural
 from elmokit.text.tokenize import tokenize
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
@@ -14,8 +15,8 @@ _EXAMPLE = "Put brackets around one word, for example: I [read] the book ."
 
 
 @dataclass(frozen=True)
-class Marked:
-    """A sentence with a marked word.
+class MarkedWord:
+    """A word that is marked in its sentence.
 
     Attributes:
         tokens: The tokens of the sentence.
@@ -29,7 +30,7 @@ class Marked:
         if not 0 <= self.position < len(self.tokens):
             raise DataError(
                 f"Invalid position {self.position}: expected 0 to {len(self.tokens) - 1} in a list "
-                f"of {len(self.tokens)} tokens."
+                f"of {plural(len(self.tokens), 'token')}."
             )
 
     @property
@@ -58,7 +59,7 @@ class Marked:
     @classmethod
     def read(
         cls, sentence: str | Sequence[str], position: int | None = None, *, tokenized: bool = False
-    ) -> Marked:
+    ) -> MarkedWord:
         """Parse a sentence with a marked word.
 
         Args:
@@ -76,25 +77,25 @@ class Marked:
         return _from_tokenized_text(sentence) if tokenized else _from_text(sentence)
 
 
-def _from_tokens(sentence: object, position: int | None) -> Marked:
+def _from_tokens(sentence: object, position: int | None) -> MarkedWord:
     words = tuple(sentence) if isinstance(sentence, Iterable) else ()
     if not words or not all(isinstance(word, str) for word in words):
         raise DataError(f"Expected a string or a list of tokens, got {sentence!r:.60}.")
     if position is None:
         raise DataError("A list of tokens requires the argument position, counted from 0.")
-    return Marked(words, position)
+    return MarkedWord(words, position)
 
 
-def _from_tokenized_text(text: str) -> Marked:
+def _from_tokenized_text(text: str) -> MarkedWord:
     tokens = text.split()
     marked = [i for i, t in enumerate(tokens) if len(t) > 2 and t[0] == "[" and t[-1] == "]"]
     if len(marked) != 1:
         raise _bracket_error(len(marked), text)
     tokens[marked[0]] = tokens[marked[0]][1:-1]
-    return Marked(tuple(tokens), marked[0])
+    return MarkedWord(tuple(tokens), marked[0])
 
 
-def _from_text(text: str) -> Marked:
+def _from_text(text: str) -> MarkedWord:
     """Tokenize a sentence without the brackets, and find the token that was in brackets."""
     matches = list(_BRACKETS.finditer(text))
     if len(matches) != 1:
@@ -114,7 +115,7 @@ def _from_text(text: str) -> Marked:
             f"The bracketed text '{word}' is not a single token: its tokens are '{names}'. Put "
             "brackets around one token, or pass a list of tokens and a position."
         )
-    return Marked(tuple(token.text for token in tokens), marked[0])
+    return MarkedWord(tuple(token.text for token in tokens), marked[0])
 
 
 def _bracket_error(count: int, text: str) -> DataError:

@@ -21,7 +21,7 @@ from elmokit.model.engine import exact_engine
 from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
 from elmokit.parallel import prefetch
-from elmokit.progress import LogFn, no_log
+from elmokit.progress import LogFn, no_log, plural
 from elmokit.settings import differences
 from elmokit.shutdown import StopSignal, stop_signals
 from elmokit.sources.modeldir import ModelParts
@@ -151,8 +151,8 @@ def train(
                     if _is_due(progress.step, config.checkpoint_every, config.max_steps):
                         _save(out, step, progress, config, corpus, pending)
                     if config.patience and progress.evaluations_since_best >= config.patience:
-                        n = config.patience
-                        log(f"No improvement in {n} evaluations; stopping early.")
+                        n = plural(config.patience, "evaluation")
+                        log(f"No improvement in {n}; stopping early.")
                         break
                 interrupted = group.any(stopped.is_set())
                 if interrupted:  # further signals, for example from torchrun, are still blocked
@@ -226,9 +226,10 @@ def make_step(
 def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
     if documents < rows:
         log(
-            f"Note: The corpus has only {documents:,} documents (counting each part of a split "
-            f"document) for {rows:,} rows, so several rows read the same text at the same time. "
-            "Training with fewer rows is faster and gives equally good results: --set step.rows=..."
+            f"Note: The corpus has only {plural(documents, 'document')} (counting each part of a "
+            f"split document) for {rows:,} rows, so several rows read the same text at the same "
+            "time. Training with fewer rows is faster and gives equally good results: --set "
+            "step.rows=..."
         )
 
 

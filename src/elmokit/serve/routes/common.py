@@ -25,7 +25,7 @@ from elmokit.errors import ConfigError, DataError
 from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.requests import LayerRequest
 from elmokit.serve.service import Service
-from elmokit.text.marked import Marked
+from elmokit.text.marked import MarkedWord
 
 T = TypeVar("T")
 
@@ -222,7 +222,7 @@ def find_uses(sentences: Sequence[str | list[str]], word: str | None) -> list[Us
 def _find_uses(sentence: str | list[str], i: int, word: str | None) -> Uses:
     if isinstance(sentence, str) and (word is None or "[" in sentence):
         try:
-            marked = Marked.read(sentence)
+            marked = MarkedWord.read(sentence)
             return Uses(list(marked.tokens), None, [marked.position])
         except DataError as error:
             if word is None:

@@ -43,7 +43,7 @@ from elmokit.serve.routes.common import (
     static_neighbors,
     tokenize_request,
 )
-from elmokit.text.marked import Marked
+from elmokit.text.marked import MarkedWord
 
 router = APIRouter(tags=["comparison"], route_class=OrjsonRoute)
 
@@ -246,10 +246,10 @@ def _parse(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Quer
         return Query(index.token(query).marked, token=query)
     try:
         if isinstance(query, str):
-            return Query(Marked.read(query))
+            return Query(MarkedWord.read(query))
         if query.position is not None:
-            return Query(Marked.read(as_tokens(query.sentence, 0)[0], query.position))
+            return Query(MarkedWord.read(as_tokens(query.sentence, 0)[0], query.position))
         [use] = find_uses([query.sentence], query.word)
-        return Query(Marked(tuple(use.tokens), use.positions[0]))
+        return Query(MarkedWord(tuple(use.tokens), use.positions[0]))
     except ElmoError as error:
         raise RequestRejected(f"Query {i}: {error}", param="queries") from error

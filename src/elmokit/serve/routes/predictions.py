@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from elmokit.embed.scoring import SentenceScore
 from elmokit.errors import ElmoWarning
+from elmokit.progress import plural
 from elmokit.serve import responses
 from elmokit.serve.errors import RequestRejected, check_limit
 from elmokit.serve.requests import FIXED_LIMITS, ScoreRequest, SubstitutesRequest, TaskRequest
@@ -29,7 +30,7 @@ from elmokit.tasks.registry import TASKS
 from elmokit.tasks.saved import SavedTask
 from elmokit.tasks.task import Task
 from elmokit.text.lines import Line
-from elmokit.text.marked import Marked
+from elmokit.text.marked import MarkedWord
 
 router = APIRouter(tags=["predictions"], route_class=OrjsonRoute)
 
@@ -57,7 +58,7 @@ async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
     service = get_service(request)
     sentence, positions = body.sentence, body.positions
     if isinstance(sentence, str) and positions is None and "[" in sentence:
-        marked = await run_tokenizer(request, partial(Marked.read, sentence))
+        marked = await run_tokenizer(request, partial(MarkedWord.read, sentence))
         sentence, positions = list(marked.tokens), [marked.position]
     texts = await tokenize_request(request, body.model, [sentence])
     service.resources.check_supported(texts.model, body.state, language_model=True)
@@ -67,7 +68,7 @@ async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
     if max(positions, default=len(tokens)) >= len(tokens):
         problem = f"Invalid position {max(positions)}" if positions else "No positions"
         raise RequestRejected(
-            f"{problem}: the sentence has {len(tokens)} tokens, counted from 0.",
+            f"{problem}: the sentence has {plural(len(tokens), 'token')}, counted from 0.",
             param="positions" if tokens else "sentence",
         )
     item = (texts.truncated[0], positions, body.k)
