@@ -199,7 +199,9 @@ class _Sender:
     def __init__(self, scope: Scope, send: Send, service: Service) -> None:
         self._scope, self._send, self._timeout = scope, send, service.limits.timeout
         self._headers = [_NOSNIFF, *(() if is_api(scope["path"]) else _PAGE_HEADERS)]
-        if service.shutdown:  # uvicorn may not close connections that it has just accepted
+        # uvicorn may not close connections that it has just accepted. A client that expects 100 may
+        # not send the body after an error: the next request would be mistaken for the body.
+        if service.shutdown or b"expect" in dict(scope["headers"]):
             self._headers.append((b"connection", b"close"))
         self._abort: Callable[[], None] = scope["state"]["abort"]
         self.status = 500
