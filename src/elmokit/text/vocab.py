@@ -118,8 +118,8 @@ class Vocabulary:
         missing = [word for word in SPECIALS if word not in self._index]
         if missing:
             raise DataError(
-                f"The vocabulary of {len(self):,} words does not contain {' or '.join(missing)}. "
-                "Add a line for each at the beginning of the file, as in vocabularies of bilm-tf."
+                f"Missing from the vocabulary of {len(self):,} words: {', '.join(missing)}. Add a "
+                "line for each at the beginning of the file, as in vocabularies of bilm-tf."
             )
 
     def __len__(self) -> int:
