@@ -45,7 +45,7 @@ _PIECES = re.compile(rf"(?:(?:{_PIECE.pattern})\|?)+")
 _EMPTY = frozenset({"", "-", "_", "*"})
 _COLUMNS = (
     "Expected CoNLL-2012 columns (document, part, number, token, ..., mentions) or three columns "
-    "(number, token, mentions), with mentions such as (3), (3 or 3)|5)."
+    "(number, token, mentions), with mentions such as '(3)', '(3' or '3)|5)'."
 )
 _FIX = "Fix the brackets or remove the document."
 
