@@ -214,9 +214,9 @@ def test_graph_that_fails_is_an_error(full: Path, tmp_path: Path, graph: str) ->
     model.graph.node.append(huge)
     model.graph.output.append(onnx.helper.make_tensor_value_info("huge", 1, None))
     onnx.save(model, folder / f"{graph}.onnx")
-    loaded = elmokit.load(folder)
-    with pytest.raises(WeightsError, match=r"cannot be run by onnxruntime"):
-        loaded.embed(["I read it ."])
+    # onnxruntime 1.19 already computes constants when it reads the graph.
+    with pytest.raises(WeightsError, match=r"cannot be (read|run) by onnxruntime"):
+        elmokit.load(folder).embed(["I read it ."])
 
 
 def test_graphs_with_other_sizes_are_rejected(full: Path, tmp_path: Path) -> None:

@@ -63,7 +63,8 @@ def create_app(service: Service) -> ASGIApp:
     static_files = StaticFiles(directory=STATIC, html=True)
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
-        if is_api(scope["path"]):
+        # Some versions of Starlette raise an error if a path contains a null byte.
+        if is_api(scope["path"]) or "\0" in scope["path"]:
             raise HTTPException(404)
         await static_files(scope, receive, send)
 
