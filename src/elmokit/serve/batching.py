@@ -10,8 +10,8 @@ to take at most half of the timeout, or if the pending work with earlier deadlin
 take at most 10% of it. Otherwise, the job is rejected immediately. The sum of these times is the
 timeout, so that accepted jobs finish in time.
 
-The result of an item does not depend on its batch (up to 2e-6). If an item cannot be computed, only
-the request that contains it fails.
+The result of an item does not depend on its batch (up to rounding). If an item cannot be computed,
+only the request that contains it fails.
 """
 
 from __future__ import annotations
