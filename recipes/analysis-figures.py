@@ -200,7 +200,7 @@ def neighbor_figures(
     words = dict.fromkeys(word for word, _, _ in QUERIES)
     return {
         "text": [Path(name).name for name in args.text],
-        "searched_tokens": any_word[0].tokens,
+        "searched_tokens": any_word[0].searched_tokens,
         "k": args.k,
         "queries": queries,
         "static_neighbors": {

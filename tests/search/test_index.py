@@ -63,7 +63,7 @@ def test_index_gives_the_same_results_as_searching_the_text(
     found = index.neighbors(QUERIES, elmo, k=7, filter=filter)
     for got, wanted in zip(found, expected, strict=True):
         assert_same(got, wanted, 1e-3, by_word=filter.distinct == "word")
-        assert got.tokens == wanted.tokens == sum(map(len, sentences))
+        assert got.searched_tokens == wanted.searched_tokens == sum(map(len, sentences))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_exact_search_equals_brute_force_on_the_stored_vectors(
         (found,) = index.neighbors([query], **everything)
         scores = np.full(index.tokens, -np.inf)
         for hit in found.by_layer["mix"]:
-            scores[hit.token] = hit.score  # type: ignore[attr-defined]
+            scores[hit.token_id] = hit.score  # type: ignore[attr-defined]
         expected = vectors @ vectors[query]
         expected[query] = -np.inf  # the query itself is excluded
         np.testing.assert_allclose(scores, expected, atol=2e-6)
@@ -109,8 +109,8 @@ def test_token_of_the_index_is_a_query_and_needs_no_model(
         [token.marked], elmo, k=7, filter=NeighborFilter(distinct="token")
     )
     for name, listed in by_number.by_layer.items():
-        assert number not in [n.token for n in listed]  # type: ignore[attr-defined]
-        others = [n for n in by_words.by_layer[name] if n.token != number][:6]  # type: ignore[attr-defined]
+        assert number not in [n.token_id for n in listed]  # type: ignore[attr-defined]
+        others = [n for n in by_words.by_layer[name] if n.token_id != number][:6]  # type: ignore[attr-defined]
         np.testing.assert_allclose([n.score for n in listed], [n.score for n in others], atol=2e-3)
     assert by_number.to_dict()["query"]["token"] == number
     with pytest.raises(DataError, match="999999"):

@@ -142,7 +142,7 @@ def test_repeated_sentence_is_listed_once(elmo: elmokit.ElmoModel) -> None:
 
 def test_k_larger_than_the_text_lists_all_tokens(elmo: elmokit.ElmoModel) -> None:
     found = neighbors(elmo, ["the [play] ."], [["a", "b"], [], ["c"]], k=10)[0]
-    assert found.tokens == 3
+    assert found.searched_tokens == 3
     assert {n.word for n in found.by_layer["layer 1"]} == {"a", "b", "c"}
 
 
@@ -156,7 +156,7 @@ def test_text_of_strings_is_tokenized_and_not_split_into_characters(
     elmo: elmokit.ElmoModel,
 ) -> None:
     found = neighbors(elmo, ["the [play] ."], ["A play.", "A cat."], k=10)[0]
-    assert found.tokens == 6
+    assert found.searched_tokens == 6
     assert {n.word for n in found.by_layer["layer 2"]} == {"A", "play", "cat", "."}
     with pytest.raises(DataError):
         neighbors(elmo, ["the [play] ."], "A play.")
@@ -176,7 +176,7 @@ def test_text_is_read_only_as_far_as_needed(elmo: elmokit.ElmoModel) -> None:
             yield ["a", "b", "c"]
 
     found = neighbors(elmo, ["the [play] ."], endless(), k=2, max_tokens=10)
-    assert found[0].tokens == 12
+    assert found[0].searched_tokens == 12
 
 
 def test_only_the_best_sentences_are_kept_in_memory(
@@ -194,7 +194,7 @@ def test_only_the_best_sentences_are_kept_in_memory(
 
     before = count()
     found = neighbors(elmo, QUERIES[:1], sentences, k=3, on_window=lambda _: held.append(count()))
-    assert found[0].tokens == 2000
+    assert found[0].searched_tokens == 2000
     assert len(held) > 10
     assert max(held) <= before + 3 * 4
 

@@ -116,7 +116,7 @@ def neighbors(
         with token_bar(enabled=not quiet) as bar:
             options["on_window"] = lambda tokens: bar(Progress(tokens, 0, None))
             results = search_text(elmo, marked, text, **options)
-        summary = f"{plural(results[0].tokens, 'token')} searched"
+        summary = f"{plural(results[0].searched_tokens, 'token')} searched"
         log_skipped(skipped.count, skipped.first)
     for result in results:
         values, output = result.to_dict(), str(result)

@@ -138,7 +138,7 @@ def _measure(
     rng = np.random.default_rng(0)
     sample = rng.choice(index.tokens, size=min(index.tokens, _SAMPLE_SIZE), replace=False).tolist()
     tokens = index.read_tokens(sorted(sample))
-    queries = index.query_tokens([Query(t.marked, token=t.token) for t in tokens], [choice])
+    queries = index.query_tokens([Query(t.marked, token_id=t.token_id) for t in tokens], [choice])
     request = SearchRequest(queries, [choice], _SAMPLE_K, NeighborFilter(distinct="token"))
     scores = index.search_exactly(request)[0].scores
     # Ties with the lowest score of the exact search are equally correct.

@@ -5,7 +5,7 @@
     index = TokenIndex.open("index/")                              # built by `elmo index`
     results = index.neighbors(["He will [play] in the final ."], elmo, k=5)
     print(results[0])
-    index.neighbors([results[0].by_layer["layer 2"][0].token])     # query by token ID
+    index.neighbors([results[0].by_layer["layer 2"][0].token_id])  # query by token ID
 
 The search is exact by default: every token is compared, in memory that does not grow with the
 index. `ann=True` uses an approximate index instead, if one exists (`elmo index --ann`).
@@ -130,25 +130,25 @@ class TokenIndex:
 
         Args:
             queries: Strings with a word in brackets, `MarkedWord`, or IDs of tokens in the index. A
-                token is not listed as its own neighbor.
+                token is never its own neighbor.
             model: The model that the index was built with. Not needed for token IDs.
             k: Neighbors per query and layer.
             layer: The layers to search, as for `LayerChoice.parse_all`. Default: `self.choices`.
             mix: With layer "mix", the weights s, one per layer.
             filter: Which tokens may be neighbors.
-            min_count: List only words that occur at least this often in the index.
+            min_count: Return only words that occur at least this often in the index.
             ann: Use the approximate index of each layer.
 
         Returns:
             One result per query, in the same order.
         """
         parsed = [
-            Query(self.token(q).marked, token=int(q))
+            Query(self.token(q).marked, token_id=int(q))
             if isinstance(q, int | np.integer)
             else Query(q if isinstance(q, MarkedWord) else MarkedWord.read(q))
             for q in queries
         ]
-        marked = [q.marked for q in parsed if q.token is None]
+        marked = [q.marked for q in parsed if q.token_id is None]
         if marked:
             if model is None:
                 raise ConfigError(
@@ -157,7 +157,7 @@ class TokenIndex:
             self.check(model)
             layers = model.compute([m.tokens for m in marked], self.meta.state)
             vectors = iter([h[:, m.position] for m, h in zip(marked, layers, strict=True)])
-            parsed = [Query(q.marked, next(vectors)) if q.token is None else q for q in parsed]
+            parsed = [Query(q.marked, next(vectors)) if q.token_id is None else q for q in parsed]
         choices = None if layer is None else self.parse(layer, mix)
         return self.search(parsed, choices, k=k, filter=filter, min_count=min_count, ann=ann)
 
@@ -215,9 +215,9 @@ class TokenIndex:
         """Return queries as `Tokens`."""
 
         def vector(query: Query, choice: LayerChoice) -> FloatArray:
-            if query.token is None:
+            if query.token_id is None:
                 return query.vector(choice)
-            row: FloatArray = self.vectors(choice, [query.token])[0]
+            row: FloatArray = self.vectors(choice, [query.token_id])[0]
             return row
 
         words = np.array([self._word_id(query.marked.word) for query in queries])
@@ -276,8 +276,8 @@ class TokenIndex:
             1.0,
             MarkedWord(tuple(self.spellings[i] for i in sentence["words"]), token["position"]),
             f"{file}:{sentence['line']}",
-            token=token["token"],
-            sentence=token["sentence"],
+            token_id=token["token"],
+            sentence_id=token["sentence"],
             text=sentence["text"],
             span=None if start is None else (start - offset, end - offset),
             file=file,

@@ -76,8 +76,8 @@ class Neighbor:
         score: The cosine similarity to the query.
         marked: The token in its sentence.
         where: The position of the sentence in the text.
-        token: The ID of the token in the index.
-        sentence: The ID of the sentence in the index.
+        token_id: The ID of the token in the index.
+        sentence_id: The ID of the sentence in the index.
         text: The original text of the sentence.
         span: Start and end of the token in `text`; None if the text was already tokenized.
         file: The file of the sentence, as given when the index was built.
@@ -87,8 +87,8 @@ class Neighbor:
     score: float
     marked: MarkedWord
     where: str = ""
-    token: int | None = None
-    sentence: int = -1
+    token_id: int | None = None
+    sentence_id: int = -1
     text: str = ""
     span: tuple[int, int] | None = None
     file: str = ""
@@ -100,7 +100,7 @@ class Neighbor:
         return self.marked.word
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return a JSON-serializable dictionary."""
         values = {
             "word": self.word,
             "score": round(self.score, 6),
@@ -108,9 +108,9 @@ class Neighbor:
             "position": self.marked.position,
             "where": self.where,
         }
-        if self.token is not None:
+        if self.token_id is not None:
             start, end = self.span or (None, None)
-            values |= {"token": self.token, "sentence": self.sentence, "text": self.text}
+            values |= {"token": self.token_id, "sentence": self.sentence_id, "text": self.text}
             values |= {"start": start, "end": end, "file": self.file, "line": self.line}
         return values
 
@@ -122,22 +122,22 @@ class Neighbors:
     Attributes:
         query: The query.
         by_layer: The nearest tokens by layer name, nearest first.
-        tokens: Number of tokens that were searched.
-        token: The ID of the query token, if the query is a token of the index.
+        searched_tokens: Number of tokens that were searched.
+        token_id: The ID of the query token, if the query is a token of the index.
     """
 
     query: MarkedWord
     by_layer: dict[str, tuple[Neighbor, ...]]
-    tokens: int
-    token: int | None = None
+    searched_tokens: int
+    token_id: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        lists = {name: [n.to_dict() for n in listed] for name, listed in self.by_layer.items()}
+        """Return a JSON-serializable dictionary."""
+        lists = {name: [n.to_dict() for n in nearest] for name, nearest in self.by_layer.items()}
         query = {"tokens": list(self.query.tokens), "position": self.query.position}
-        if self.token is not None:
-            query["token"] = self.token
-        return {"query": query, "searched_tokens": self.tokens, "neighbors": lists}
+        if self.token_id is not None:
+            query["token"] = self.token_id
+        return {"query": query, "searched_tokens": self.searched_tokens, "neighbors": lists}
 
     def __repr__(self) -> str:
         return f"<Neighbors of '{self.query.word}': {', '.join(self.by_layer)}>"
@@ -148,10 +148,10 @@ class Neighbors:
 
         left, right = self.query.context(_CONTEXT)
         parts = [html.marked_table([[left, self.query.word, right]])]
-        for name, listed in self.by_layer.items():
-            parts.append(html.caption(name if listed else f"{name}: no neighbors"))
+        for name, nearest in self.by_layer.items():
+            parts.append(html.caption(name if nearest else f"{name}: no neighbors"))
             rows = []
-            for n in listed[:_MAX_SHOWN]:
+            for n in nearest[:_MAX_SHOWN]:
                 left, right = n.marked.context(_CONTEXT)
                 rows.append([f"{n.score:.3f}", left, n.word, right])
             parts.append(html.marked_table(rows))
@@ -160,11 +160,11 @@ class Neighbors:
     def __str__(self) -> str:
         """Return a table for each layer: cosine similarity, word, sentence."""
         lines = [self.query.format()]
-        width = max((len(n.word) for listed in self.by_layer.values() for n in listed), default=0)
-        for name, listed in self.by_layer.items():
-            lines.append(f"{name}:" if listed else f"{name}: no neighbors")
+        width = max((len(n.word) for nearest in self.by_layer.values() for n in nearest), default=0)
+        for name, nearest in self.by_layer.items():
+            lines.append(f"{name}:" if nearest else f"{name}: no neighbors")
             lines += [
-                f"  {n.score:.3f}  {n.word:<{width}}  {n.marked.format(_CONTEXT)}" for n in listed
+                f"  {n.score:.3f}  {n.word:<{width}}  {n.marked.format(_CONTEXT)}" for n in nearest
             ]
         return "\n".join(lines)
 
@@ -215,7 +215,7 @@ def neighbors(
     words = word_ids(q.word for q in marked)
     tokens = query_tokens(parsed, choices, words, Query.vector)
     search = ExactSearch(SearchRequest(tokens, choices, k, filter or NeighborFilter()))
-    listed: dict[int, Neighbor] = {}
+    neighbors_by_id: dict[int, Neighbor] = {}
     end = 0
     for window in windows(_tokenize(text, max_tokens), _WINDOW_TOKENS):
         layers = model.compute([tokens for tokens, _ in window], state)
@@ -234,17 +234,17 @@ def neighbors(
         )
         # Keep only the sentences of the tokens that are among the nearest.
         nearest = collect_ids(search.best)
-        listed = {number: listed[number] for number in nearest if number < end}
-        for number in nearest[len(listed) :]:
-            i = int(np.searchsorted(starts, number, side="right")) - 1
+        neighbors_by_id = {n: neighbors_by_id[n] for n in nearest if n < end}
+        for token_id in nearest[len(neighbors_by_id) :]:
+            i = int(np.searchsorted(starts, token_id, side="right")) - 1
             sentence, where = window[i]
-            listed[number] = Neighbor(
-                1.0, MarkedWord(tuple(sentence), number - int(starts[i])), where
+            neighbors_by_id[token_id] = Neighbor(
+                1.0, MarkedWord(tuple(sentence), token_id - int(starts[i])), where
             )
         end = int(starts[-1])
         if on_window is not None:
             on_window(end)
-    return list_neighbors(parsed, choices, search.best, listed, end)
+    return list_neighbors(parsed, choices, search.best, neighbors_by_id, end)
 
 
 def _tokenize(
@@ -274,12 +274,12 @@ class Query:
     Attributes:
         marked: The word.
         layers: All layers of the word, (L + 1, 2D); None for a token of an index.
-        token: The ID of the token, for a token of an index.
+        token_id: The ID of the token, for a token of an index.
     """
 
     marked: MarkedWord
     layers: FloatArray | None = None
-    token: int | None = None
+    token_id: int | None = None
 
     def vector(self, choice: LayerChoice) -> FloatArray:
         """Return the vector of the word in a layer, computed from `layers`."""
@@ -324,7 +324,7 @@ class SearchRequest(NamedTuple):
         choices: The layers to compare.
         k: Neighbors per query and layer.
         filter: Which tokens may be neighbors.
-        min_count: For an index, the minimum number of occurrences of a listed word.
+        min_count: For an index, return only words that occur at least this often.
     """
 
     queries: Tokens
@@ -389,7 +389,7 @@ def query_tokens(
     if not queries:
         raise ConfigError("No queries: expected at least one sentence with a [word] in brackets.")
     return Tokens(
-        ids=np.array([-1 if q.token is None else q.token for q in queries]),
+        ids=np.array([-1 if q.token_id is None else q.token_id for q in queries]),
         words=words,
         sentences=np.array([sentence_hash(q.marked.tokens) for q in queries], dtype=np.int64),
         positions=np.array([q.marked.position for q in queries]),
@@ -398,7 +398,7 @@ def query_tokens(
 
 
 def collect_ids(best: Sequence[TopK]) -> list[int]:
-    """Return the ids of all listed tokens in ascending order."""
+    """Return the ids of all tokens in the results, in ascending order."""
     return sorted({n for top in best for n in top.ids.ravel().tolist() if n >= 0})
 
 
@@ -419,15 +419,15 @@ def list_neighbors(
         n_searched: Number of tokens that were searched.
     """
 
-    def listed(top: TopK, row: int) -> tuple[Neighbor, ...]:
-        return tuple(replace(tokens[number], score=score) for number, score in top.row(row))
+    def nearest(top: TopK, row: int) -> tuple[Neighbor, ...]:
+        return tuple(replace(tokens[token_id], score=score) for token_id, score in top.row(row))
 
     return [
         Neighbors(
             query.marked,
-            {c.label: listed(top, row) for c, top in zip(choices, best, strict=True)},
+            {c.label: nearest(top, row) for c, top in zip(choices, best, strict=True)},
             n_searched,
-            query.token,
+            query.token_id,
         )
         for row, query in enumerate(queries)
     ]

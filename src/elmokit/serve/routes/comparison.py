@@ -206,7 +206,7 @@ async def neighbors(body: NeighborsRequest, request: Request) -> Response:
     cost = index.tokens * len(choices or index.choices) // _TOKENS_PER_COST
     try:
         queries = await run_tokenizer(request, parse)
-        new = [i for i, query in enumerate(queries) if query.token is None]
+        new = [i for i, query in enumerate(queries) if query.token_id is None]
         texts = await tokenize_request(request, name, [list(queries[i].marked.tokens) for i in new])
         layers = await compute_layers(request, texts, index.meta.state)
         for i, h in zip(new, layers, strict=True):
@@ -240,10 +240,10 @@ def _parse(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Quer
     if isinstance(query, int):
         if query >= index.tokens:
             raise RequestRejected(
-                f"Query {i}: invalid token {query}; expected 0 to {index.tokens - 1}.",
+                f"Query {i}: invalid token ID {query}; expected 0 to {index.tokens - 1}.",
                 param="queries",
             )
-        return Query(index.token(query).marked, token=query)
+        return Query(index.token(query).marked, token_id=query)
     try:
         if isinstance(query, str):
             return Query(MarkedWord.read(query))
