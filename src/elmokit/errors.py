@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import errno
-import itertools
 import warnings
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -99,8 +98,9 @@ def output_error(path: Path, error: OSError) -> OutputError:
 
 def join_names(names: Iterable[str]) -> str:
     """Join the first 12 names with commas, for a message; "nothing" if there are none."""
-    first = list(itertools.islice(names, 13))
-    return ", ".join(first[:12] + ["..."] * (len(first) > 12)) or "nothing"
+    names = list(names)
+    more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
+    return f"{', '.join(names[:12])}{more}" or "nothing"
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:

@@ -44,6 +44,12 @@ def test_usage_errors_exit_with_2_and_missing_models_with_1(shell: Elmo) -> None
     assert "Traceback" not in done.stderr
 
 
+def test_invalid_choice_lists_the_choices(shell: Elmo) -> None:
+    code, _, errors = shell("convert", "english", "out", "--to", "onx")
+    assert code == 2
+    assert "Invalid value for '--to': 'onx' is not one of 'elmokit', 'hdf5', 'onnx'" in errors
+
+
 def test_missing_input_is_reported_before_a_model_is_downloaded(
     shell: Elmo, tmp_path: Path
 ) -> None:

@@ -108,6 +108,13 @@ def test_directory_without_a_model_lists_its_contents(tmp_path: Path) -> None:
         load_parts(tmp_path)
 
 
+def test_long_list_of_contents_is_shortened(tmp_path: Path) -> None:
+    for number in range(15):
+        (tmp_path / f"{number:02}.txt").write_text("")
+    with pytest.raises(WeightsError, match=r"found 00\.txt, .*, 11\.txt and 3 more\.$"):
+        load_parts(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["encoder.pkl", "model.pt", "book.txt", "model.tar.gz"])
 def test_other_file_types_are_rejected(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x80\x02anything")

@@ -28,6 +28,14 @@ class _Command(TyperCommand):
             if parameter.param_type_name == "argument":
                 parameter.metavar = parameter.metavar or str(parameter.name).upper()
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            # Typer shows the messages of pydantic, which begin with the type of the error.
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

@@ -234,7 +234,7 @@ class CountedText:
                     self.on_progress(Progress(tokens, self.n_bytes, self.total_bytes))
         if self._n_ids == n_before:
             names = ", ".join(os.fspath(file) for file in files[:3])
-            more = ", ..." if len(files) > 3 else ""
+            more = f" and {len(files) - 3:,} more" if len(files) > 3 else ""
             raise DataError(f"{names}{more}: no words found. Expected files with text.")
 
     def chunks(self, held_out: NDArray[np.bool_]) -> Iterator[tuple[IdArray, NDArray[np.bool_]]]:

@@ -135,8 +135,8 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
         return modeldir.load(path, vocab=vocab)
     if onnxdir.is_onnx_dir(path):
         raise WeightsError(
-            f"{path} is an ONNX model, which supports only elmokit.load, `elmo embed` and `elmo "
-            "info`. Use the original model instead."
+            f"{path} is an ONNX model. ONNX models work only with elmokit.load, `elmo embed` and "
+            "`elmo info`. Use the original model instead."
         )
     if elmo_for_many_langs.is_model_dir(path):
         return _load_many_langs(path, vocab)
