@@ -157,7 +157,7 @@ class BiLMConfig(Settings):
         return 2 * self.lstm.projection_dim
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return a JSON-serializable dictionary."""
         values = super().to_dict()
         if self.lexicon is None:  # keeps the fingerprints of models without a lexicon
             del values["lexicon"]

@@ -111,7 +111,7 @@ class Settings:
         cls.__init__ = init  # type: ignore[method-assign, assignment]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return a JSON-serializable dictionary."""
         return dataclasses.asdict(self)
 
     @classmethod

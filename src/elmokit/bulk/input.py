@@ -8,7 +8,7 @@ numbers and sentence numbers agree. With `split`, each line is a paragraph that 
 sentences, and empty lines have no sentences.
 
 A chunk is a sequence of lines of approximately the same total size, possibly from several
-documents. Chunk boundaries depend only on the text, so any process can compute any chunk. With
+documents. Chunk boundaries depend only on the text, so any process can embed any chunk. With
 `split`, long lines are divided at sentence boundaries, so that memory usage does not depend on the
 length of the lines.
 """

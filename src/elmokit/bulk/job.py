@@ -1,4 +1,4 @@
-"""The job of a chunk: tokenize, compute, write.
+"""The job of a chunk: tokenize, embed, write.
 
 In a worker, the steps run one after the other. In a single process, they are the stages of a
 pipeline (executors.py). The output of a chunk depends only on its text, the model and the settings:
@@ -125,7 +125,7 @@ class ChunkJob:
     """The steps to process a chunk of a corpus, which can be sent to worker processes.
 
     Attributes:
-        documents: The names of all documents.
+        documents: The paths or URLs of all documents.
         settings: Which vectors to compute.
         output: The destination of the chunks.
     """
@@ -135,7 +135,7 @@ class ChunkJob:
     output: Output
 
     def run(self, model: Embedder, chunk: Chunk) -> FinishedChunk:
-        """Tokenize, compute and write a chunk."""
+        """Tokenize, embed and write a chunk."""
         return self.write(model, self.compute(model, self.tokenize(chunk)))
 
     def tokenize(self, chunk: Chunk) -> TokenizedChunk:

@@ -1,7 +1,7 @@
 """Embed a corpus of any size with bounded memory. Interrupted runs can be resumed.
 
-The text is read once and divided into chunks (input.py). Each chunk is tokenized, computed and
-written (job.py) by an executor (executors.py). Finished chunks are never computed again, and chunk
+The text is read once and divided into chunks (input.py). Each chunk is tokenized, embedded and
+written (job.py) by an executor (executors.py). Finished chunks are never embedded again, and chunk
 boundaries depend only on the text. The output, which is a single file or a directory of shards
 (output.py), is therefore byte-identical for resumed and uninterrupted runs, and for any number of
 processes.
@@ -44,7 +44,7 @@ def embed_corpus(
     skip_bad: bool = False,
     on_progress: Callable[[Progress], None] = no_log,
 ) -> Summary:
-    """Embed documents into one vector file or a directory of Parquet shards.
+    """Embed text files into one vector file or a directory of Parquet shards.
 
     Args:
         model: A loaded model (PyTorch or ONNX), or the worker processes or Ray cluster that load
@@ -85,7 +85,7 @@ class Run:
 
     Attributes:
         executor: Computes and writes the chunks.
-        documents: The paths or URLs of the text, which `check_documents` has checked.
+        documents: The paths or URLs of all documents (text files), checked by `check_documents`.
         output: The output, which `Output.check` has checked.
         settings: Which vectors to compute.
         column: The text column of Parquet files.
@@ -115,7 +115,7 @@ class Run:
         self._tokens = self._n_bytes = self._written = 0
 
     def embed(self, on_progress: Callable[[Progress], None]) -> Summary:
-        """Compute and write all unfinished chunks, and return a summary."""
+        """Embed and write all unfinished chunks, and return a summary."""
         out = self.output
         if counts := out.final_counts(self._manifest, self._input_digest):
             return self._summary(counts, counts, 0.0)
@@ -241,7 +241,7 @@ class Run:
 
 
 def total_counts(records: Collection[Record]) -> dict[str, int]:
-    """Return the total counts of chunks with these records."""
+    """Return the sum of each count over the records of some chunks."""
     return {name: sum(int(record[name]) for record in records) for name in _COUNTS}
 
 

@@ -28,7 +28,7 @@ class EmbedSettings(Settings):
         gamma: With "mix", the scale.
         dtype: "float32" or "float16".
         state: The initial state of each sentence; see `Embedder`.
-        rows: With state="carry", the number of rows; see `Embedder`.
+        rows: With state="carry", the number of rows in a batch; see `Embedder`.
         tokenized: Whether the text is already tokenized, with tokens separated by whitespace.
         split: Whether to split lines into sentences. Otherwise, each line is a sentence.
         chunk_bytes: Approximate size of a chunk of text in bytes. An interrupted run resumes at the

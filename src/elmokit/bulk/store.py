@@ -60,7 +60,7 @@ class Output(ABC):
         overwrite: Replace an existing output. Without `resume`, also discard an earlier run.
         with_texts: Whether to store the original sentences.
         layout: The layout of the vectors, set by `prepare`.
-        documents: The names of all documents, set by `prepare`.
+        documents: The paths or URLs of all documents, set by `prepare`.
     """
 
     with_texts = False

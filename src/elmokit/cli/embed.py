@@ -62,8 +62,9 @@ def embed(
         state: Initial LSTM state of each sentence. reset: zero, so that vectors depend only on the
             sentence. warm: the state stored with the model. carry: the final state of the previous
             sentence, as in bilm-tf and AllenNLP.
-        rows: With --state carry: number of parallel streams, like the batch size of bilm-tf.
-            Sentence i starts from the final state of sentence i - ROWS.
+        rows: With --state carry: number of rows in a batch, that is, the batch size of bilm-tf.
+            Each row is a separate text: sentence i starts from the final state of sentence i -
+            ROWS.
         dtype: Data type of the vectors. float16 halves the file size and keeps about three
             significant digits.
         workers: Number of worker processes, each with its own copy of the model. Does not affect

@@ -50,8 +50,8 @@ def senses(
     """Plot the uses of a word, one panel per layer.
 
     In layer 0, all uses have the same vector, which depends only on the word. In higher layers,
-    uses with the same sense form clusters. Colors show the senses in the input, or automatic
-    clusters if the input does not contain senses.
+    uses with the same sense form clusters. Colors show the sense labels in the input, or
+    automatic clusters if there are no labels.
 
     Args:
         text: File with one sentence per line, in which one word is in brackets, optionally followed

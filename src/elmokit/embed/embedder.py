@@ -199,8 +199,9 @@ class Embedder(ABC):
                 Note that `["The", "cat"]` is two sentences of one word each, while
                 `[["The", "cat"]]` is one sentence of two tokens.
             state: The initial state of each sentence: "reset", "warm" or "carry".
-            rows: With `state="carry"`, the number of texts to process in parallel. Sentence i
-                continues from sentence i - rows, as in row i % rows of bilm-tf's batches.
+            rows: With `state="carry"`, the number of rows in a batch, that is, the batch size of
+                bilm-tf. Each row is a separate text: sentence i starts from the final state of
+                sentence i - rows.
 
         Returns:
             One `SentenceVectors` per sentence, in input order, or a single one for a string.

@@ -77,7 +77,7 @@ class SentenceScore:
         )
 
     def to_dict(self, *, by_token: bool = True) -> dict[str, Any]:
-        """Return plain JSON values, with or without the log-probabilities of each token."""
+        """Return a JSON-serializable dictionary, optionally without token log-probabilities."""
         values: dict[str, Any] = {
             "tokens": list(self.tokens),
             "perplexity": self.perplexity,

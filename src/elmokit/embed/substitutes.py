@@ -70,7 +70,7 @@ class Substitutes:
         return self.tokens[self.position]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return a JSON-serializable dictionary."""
         return asdict(self)
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ class BiLMOutput(NamedTuple):
     Attributes:
         layers: h_{k,j}, shape (L + 1, B, T, 2D); zero at padding positions.
         mask: True for tokens, shape (B, T).
-        state: The final state of each sentence. To continue the texts, pass it to the next call.
+        state: The final state of each row. Pass it to the next call to continue from there.
     """
 
     layers: Tensor

@@ -32,7 +32,7 @@ _TOKENS_AT_ONCE = 2048
 
 
 class LstmState(NamedTuple):
-    """The LSTM states of the texts of a batch, from which their next tokens continue.
+    """The LSTM states of a batch, from which the next tokens of each row continue.
 
     Attributes:
         cell: c, shape (2 directions, L, B, H).

@@ -136,8 +136,8 @@ def project_senses(
         layer: The layers to plot, as for `LayerChoice.parse_all`.
         mix: The weights of the layers, for layer "mix".
         state: Initial state of each sentence.
-        clusters: Number of clusters in the last layer, for uses without senses. Default: the number
-            with the best silhouette score.
+        clusters: Number of clusters in the last layer, for uses without sense labels. Default: the
+            number with the best silhouette score.
     """
     _check_uses(uses)
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)

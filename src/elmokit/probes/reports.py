@@ -21,6 +21,6 @@ def _format(value: object) -> str:
 
 
 def json_values(report: object) -> dict[str, Any]:
-    """Return a report, a dataclass, as plain JSON values; NaN and infinities become null."""
+    """Return a report as a JSON-serializable dictionary; NaN and infinities become null."""
     values: dict[str, Any] = from_json(to_json(report, inf_nan_mode="null"))
     return values

@@ -46,7 +46,7 @@ class LabelPrediction(NamedTuple):
     probabilities: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return a JSON-serializable dictionary."""
         rounded = {label: round(p, 4) for label, p in self.probabilities.items()}
         return {"label": self.label, "probabilities": rounded}
 

@@ -3,7 +3,7 @@
     x_k = [word vector; character CNN]           the token vector of the task model
     h   = biLSTM([x_k; ELMo_k])                  ELMo at the input
     e_k = W [h_k; ELMo_k]                        ELMo at the output
-    p(y) = CRF(e_1, ..., e_T)                    one score for all tags of the sentence
+    p(y) = CRF(e_1, ..., e_T)                    one score for the entire tag sequence
 
 Data: one token per line in columns separated by spaces or tabs, with the tag in the last column
 and an empty line after each sentence. Tags are IOB1, IOB2 or BIOES. Lines that begin with

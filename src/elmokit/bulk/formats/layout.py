@@ -81,7 +81,7 @@ class Layout(Settings):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return a JSON-serializable dictionary."""
         values = super().to_dict()
         if self.mix is None:
             del values["mix"], values["gamma"]

@@ -85,7 +85,7 @@ def write_shard(
         file: The file.
         block: The vectors.
         layout: The layout of the vectors.
-        documents: The names of all documents.
+        documents: The paths or URLs of all documents.
         footer: JSON values to store in the footer of the file.
     """
     import pyarrow as pa
