@@ -122,14 +122,14 @@ def queries(folder: Path) -> dict[str, Any]:
     elmo.neighbors(QUERY, index)
     before = own_mb()
     top = {"layer": TOP}
-    figures: dict[str, Any] = {"bytes": folder_bytes(folder), "tokens": index.tokens}
+    figures: dict[str, Any] = {"bytes": folder_bytes(folder), "tokens": index.n_tokens}
     figures["top"] = timed(lambda _: index.neighbors([QUERY], elmo, **top), 5)
     figures["every_layer_and_average"] = timed(lambda _: index.neighbors([QUERY], elmo), 3)
     same = NeighborFilter(words="same")
     figures["same_word"] = timed(lambda _: index.neighbors([QUERY], elmo, filter=same, **top), 5)
     other = NeighborFilter(words="other", other_sentences=True)
     figures["other_words"] = timed(lambda _: index.neighbors([QUERY], elmo, filter=other, **top), 5)
-    numbers = list(range(0, index.tokens, index.tokens // 32))[:32]
+    numbers = list(range(0, index.n_tokens, index.n_tokens // 32))[:32]
     figures["32_queries"] = timed(lambda _: index.neighbors(numbers, **top), 2)
     figures["added_mb"] = own_mb() - before
     return figures
@@ -197,8 +197,8 @@ def top_layer(index: TokenIndex) -> LayerChoice:
 def vectors_of(index: TokenIndex) -> Iterator[tuple[Any, FloatArray]]:
     """Yield the vectors of the top layer in parts, with the other columns of the tokens."""
     name = column_name(top_layer(index))
-    for first in range(0, index.tokens, PART):
-        rows = range(first, min(first + PART, index.tokens))
+    for first in range(0, index.n_tokens, PART):
+        rows = range(first, min(first + PART, index.n_tokens))
         columns = ["token", "word", "sentence_hash", "position", name]
         table = index.tables["tokens"].take(list(rows), columns=columns).combine_chunks()
         vectors = table.column(name).chunk(0).flatten().to_numpy().reshape(len(rows), -1)
@@ -238,7 +238,7 @@ def build_faiss(index: TokenIndex, work: Path) -> None:
     """Build an inverted file index with one byte per dimension."""
     made = faiss.index_factory(index.meta.dim, f"IVF{CELLS},SQ8", faiss.METRIC_INNER_PRODUCT)
     draw = np.random.default_rng(0)
-    rows = np.sort(draw.choice(index.tokens, size=40 * CELLS, replace=False)).tolist()
+    rows = np.sort(draw.choice(index.n_tokens, size=40 * CELLS, replace=False)).tolist()
     made.train(index.vectors(top_layer(index), rows))
     for _, vectors in vectors_of(index):
         made.add(unit(vectors))
@@ -259,7 +259,7 @@ def search_faiss(index: TokenIndex, made: Any, query: FloatArray) -> list[tuple[
 
 def sample(index: TokenIndex) -> Any:
     """Draw the tokens that are used as queries."""
-    return np.sort(np.random.default_rng(1).choice(index.tokens, QUERIES, replace=False))
+    return np.sort(np.random.default_rng(1).choice(index.n_tokens, QUERIES, replace=False))
 
 
 def timed(work: Callable[[int], object], times: int) -> dict[str, float]:

@@ -37,13 +37,13 @@ def test_tokens_have_their_sentence_position_and_offsets(elmo: ElmoModel, tmp_pa
     build_index(elmo, [first, second], tmp_path / "i", IndexSettings(split=True))
     index = TokenIndex.open(tmp_path / "i")
     lines = {str(p): p.read_text().split("\n") for p in (first, second)}
-    assert index.sentences == 3
-    for token in index.read_tokens(range(index.tokens)):
+    assert index.n_sentences == 3
+    for token in index.read_tokens(range(index.n_tokens)):
         assert token.span is not None
         assert token.text[slice(*token.span)] == token.word
         assert token.text in lines[token.file][token.line - 1]
         assert token.where == f"{token.file}:{token.line}"
-    assert index.token(index.tokens - 1).line == 2
+    assert index.token(index.n_tokens - 1).line == 2
 
 
 def test_layer_0_is_stored_once_per_word(index: TokenIndex) -> None:
@@ -112,11 +112,11 @@ def test_index_is_replaced_only_on_request(elmo: ElmoModel, tmp_path: Path) -> N
     for options in ({}, {"resume": True}):  # it contains another text
         with pytest.raises(OutputError, match="already exists"):
             build_index(elmo, [text], out, TOKENIZED, **options)
-    assert TokenIndex.open(out).tokens == 3
+    assert TokenIndex.open(out).n_tokens == 3
     settings = IndexSettings(layer=("top",), tokenized=True)
     build_index(elmo, [text], out, settings, overwrite=True)
     index = TokenIndex.open(out)
-    assert (index.tokens, list(index.meta.stored)) == (4, ["layer 2"])
+    assert (index.n_tokens, list(index.meta.stored)) == (4, ["layer 2"])
     done = build_index(elmo, [text], out, settings, resume=True)  # no work is left
     assert done.tokens == done.resumed_tokens == 4
     build_index(elmo, [text], tmp_path / "alone", settings)
@@ -138,14 +138,14 @@ def test_text_can_be_appended_to_an_index(elmo: ElmoModel, text: Path, tmp_path:
     with pytest.raises(OutputError):
         build_index(elmo, [more], out, TOKENIZED, append=True, overwrite=True)
     done = build_index(elmo, [more], out, TOKENIZED, append=True)
-    assert (done.resumed_tokens, done.tokens) == (before.tokens, before.tokens + 6)
+    assert (done.resumed_tokens, done.tokens) == (before.n_tokens, before.n_tokens + 6)
     assert build_index(elmo, [more], out, TOKENIZED, append=True, resume=True).tokens == done.tokens
     index = TokenIndex.open(out)
     build_index(elmo, [text, more], tmp_path / "together", TOKENIZED)
     together = TokenIndex.open(tmp_path / "together")
     assert rows(index)["sentences"] == rows(together)["sentences"]
     assert rows(index)["words"] == rows(together)["words"]
-    assert index.token(index.tokens - 1).where == f"{more}:2"
+    assert index.token(index.n_tokens - 1).where == f"{more}:2"
     # A reader of the old version is not affected.
     assert len(before.neighbors([0])[0].by_layer) == 4
 
@@ -259,7 +259,7 @@ def test_kill_9_loses_nothing(
         assert not (out / MANIFEST).exists()
         assert count_finished_tokens(out) >= kept
         kept = count_finished_tokens(out)
-    assert kept == index.tokens
+    assert kept == index.n_tokens
     # ... and after it
     last = Pause("elmokit.search.files.publish", after=True)
     assert kill_when(last, build_in_child, [text], str(out), {"resume": True})

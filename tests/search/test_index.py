@@ -81,14 +81,14 @@ def test_exact_search_equals_brute_force_on_the_stored_vectors(
     ]
     vectors = unit(np.tensordot(np.array(weights, np.float32), np.stack(layers), axes=1))
     everything = {
-        "k": index.tokens,
+        "k": index.n_tokens,
         "layer": "mix",
         "mix": weights,
         "filter": NeighborFilter(distinct="token"),
     }
     for query in (5, 200):
         (found,) = index.neighbors([query], **everything)
-        scores = np.full(index.tokens, -np.inf)
+        scores = np.full(index.n_tokens, -np.inf)
         for hit in found.by_layer["mix"]:
             scores[hit.token_id] = hit.score  # type: ignore[attr-defined]
         expected = vectors @ vectors[query]
@@ -182,8 +182,8 @@ def test_numbers_of_missing_files_are_reported(index: TokenIndex, tmp_path: Path
 
 
 def test_index_has_a_notebook_representation(index: TokenIndex, elmo: ElmoModel) -> None:
-    assert f"{index.tokens:,} tokens: layer 0, layer 1" in repr(index)
-    assert f"{index.tokens:,}" in index._repr_html_()
+    assert f"{index.n_tokens:,} tokens: layer 0, layer 1" in repr(index)
+    assert f"{index.n_tokens:,}" in index._repr_html_()
     found = index.neighbors([MarkedWord(("a", "<b>", "&", "."), 1)], elmo)[0]
     assert "&lt;b&gt;" in found._repr_html_()
     assert "<b><b>" not in found._repr_html_()
@@ -221,7 +221,7 @@ def test_approximate_index_reaches_its_recall_and_applies_filters(
 
 
 def check_approximate(index: TokenIndex, choices: Any) -> None:
-    numbers = list(range(0, index.tokens, 40))
+    numbers = list(range(0, index.n_tokens, 40))
     for filter in (
         NeighborFilter(distinct="token"),
         NeighborFilter("other", "word", other_sentences=True),

@@ -141,7 +141,7 @@ def _search_index(
     if options["ann"] and options["layer"] is None and ann:
         options["layer"] = [choice for choice in index.choices if choice.label in ann]
     results = index.neighbors(queries, elmo, **options)
-    summary = f"{plural(index.tokens, 'token')} searched"
+    summary = f"{plural(index.n_tokens, 'token')} searched"
     if options["ann"]:
         recalls = [f"{name} {ann[name]['recall_at_10']:.3f}" for name in results[0].by_layer]
         summary += f", approximately (measured recall: {', '.join(recalls)})"

@@ -55,7 +55,7 @@ def _search(index: TokenIndex, choice: LayerChoice, request: SearchRequest) -> T
         "metric": "cosine",
         "nprobes": index.meta.ann[choice.label]["probes"],
     }
-    n_candidates = min(_CANDIDATES * request.k, index.tokens)
+    n_candidates = min(_CANDIDATES * request.k, index.n_tokens)
     while True:
         with database_errors(index.folder):
             rows = index.tables["tokens"].to_table(
@@ -66,9 +66,9 @@ def _search(index: TokenIndex, choice: LayerChoice, request: SearchRequest) -> T
             )
         best = index.compare(rows.to_batches(), request)[0]
         # If fewer than k candidates pass the filter, get more.
-        if best.ids[0, -1] >= 0 or len(rows) < n_candidates or n_candidates == index.tokens:
+        if best.ids[0, -1] >= 0 or len(rows) < n_candidates or n_candidates == index.n_tokens:
             return best
-        n_candidates = min(4 * n_candidates, index.tokens)
+        n_candidates = min(4 * n_candidates, index.n_tokens)
 
 
 def _condition(index: TokenIndex, request: SearchRequest) -> str | None:
@@ -118,7 +118,7 @@ def _add(index: TokenIndex, choice: LayerChoice, recall: float) -> TokenIndex:
     if table.version != index.meta.versions["tokens"]:  # an interrupted call left a newer version
         table = index.tables["tokens"]
         table.restore()
-    partitions = 1 << max(0, round(np.log2(np.sqrt(index.tokens))))
+    partitions = 1 << max(0, round(np.log2(np.sqrt(index.n_tokens))))
     table.create_index(
         column_name(choice), "IVF_FLAT", metric="cosine", num_partitions=partitions, replace=True
     )
@@ -136,7 +136,9 @@ def _measure(
 ) -> dict[str, Any]:
     """Find the smallest number of partitions that reaches the required recall."""
     rng = np.random.default_rng(0)
-    sample = rng.choice(index.tokens, size=min(index.tokens, _SAMPLE_SIZE), replace=False).tolist()
+    sample = rng.choice(
+        index.n_tokens, size=min(index.n_tokens, _SAMPLE_SIZE), replace=False
+    ).tolist()
     tokens = index.read_tokens(sorted(sample))
     queries = index.query_tokens([Query(t.marked, token_id=t.token_id) for t in tokens], [choice])
     request = SearchRequest(queries, [choice], _SAMPLE_K, NeighborFilter(distinct="token"))

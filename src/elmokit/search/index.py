@@ -78,12 +78,12 @@ class TokenIndex:
         return cls(folder, meta, open_tables(folder, meta))
 
     @property
-    def tokens(self) -> int:
+    def n_tokens(self) -> int:
         """Number of tokens."""
         return self.meta.tokens
 
     @property
-    def sentences(self) -> int:
+    def n_sentences(self) -> int:
         """Number of sentences."""
         return self.meta.sentences
 
@@ -186,7 +186,7 @@ class TokenIndex:
                 best = self.search_exactly(request)
             ids = collect_ids(best)
             tokens_by_id = dict(zip(ids, self.read_tokens(ids), strict=True))
-            return list_neighbors(queries, choices, best, tokens_by_id, self.tokens)
+            return list_neighbors(queries, choices, best, tokens_by_id, self.n_tokens)
 
     def search_exactly(self, request: SearchRequest) -> list[TopK]:
         """Return the k nearest tokens of each query, for each layer."""
@@ -256,10 +256,10 @@ class TokenIndex:
     def read_tokens(self, token_ids: Sequence[int]) -> list[Neighbor]:
         """Return tokens of the index, with their sentences."""
         for token_id in token_ids:
-            if not 0 <= token_id < self.tokens:
+            if not 0 <= token_id < self.n_tokens:
                 raise DataError(
-                    f"Invalid token ID {token_id}: expected 0 to {self.tokens - 1}, because the "
-                    f"index has {plural(self.tokens, 'token')}."
+                    f"Invalid token ID {token_id}: expected 0 to {self.n_tokens - 1}, because the "
+                    f"index has {plural(self.n_tokens, 'token')}."
                 )
         columns = ["token", "sentence", "position", "start", "end"]
         with database_errors(self.folder):  # values in the tables may be invalid
@@ -377,7 +377,7 @@ class TokenIndex:
 
     def __repr__(self) -> str:
         names = ", ".join(choice.label for choice in self.choices)
-        return f"<TokenIndex {plural(self.tokens, 'token')}: {names}>"
+        return f"<TokenIndex {plural(self.n_tokens, 'token')}: {names}>"
 
     def _repr_html_(self) -> str:
         """Show a card in a notebook."""

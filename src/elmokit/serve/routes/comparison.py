@@ -203,7 +203,7 @@ async def neighbors(body: NeighborsRequest, request: Request) -> Response:
         words = [static_neighbors(static, query.marked.word, body.k) for query in queries]
         return [{**result.to_dict(), "static": s} for result, s in zip(results, words, strict=True)]
 
-    cost = index.tokens * len(choices or index.choices) // _TOKENS_PER_COST
+    cost = index.n_tokens * len(choices or index.choices) // _TOKENS_PER_COST
     try:
         queries = await run_tokenizer(request, parse)
         new = [i for i, query in enumerate(queries) if query.token_id is None]
@@ -226,8 +226,8 @@ def describe_index(index: TokenIndex, model: str) -> dict[str, Any]:
     meta = index.meta
     return {
         "model": model,
-        "tokens": index.tokens,
-        "sentences": index.sentences,
+        "tokens": index.n_tokens,
+        "sentences": index.n_sentences,
         "state": meta.state,
         "stored_layers": list(meta.layers),
         "layers": [choice.label for choice in index.choices],
@@ -238,9 +238,9 @@ def describe_index(index: TokenIndex, model: str) -> dict[str, Any]:
 def _parse(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Query:
     """Parse a query. The vectors of sentences are computed later."""
     if isinstance(query, int):
-        if query >= index.tokens:
+        if query >= index.n_tokens:
             raise RequestRejected(
-                f"Query {i}: invalid token ID {query}; expected 0 to {index.tokens - 1}.",
+                f"Query {i}: invalid token ID {query}; expected 0 to {index.n_tokens - 1}.",
                 param="queries",
             )
         return Query(index.token(query).marked, token_id=query)
