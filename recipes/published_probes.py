@@ -1,4 +1,4 @@
-"""Published results to compare with, and their sources."""
+"""Published results for comparison, and their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published results to compare with, from Peters et al. 2018."""
+"""Published results for comparison, from Peters et al. 2018."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ def test_progress_bar_shows_speed_and_remaining_time_if_the_size_is_known(
     clock = iter(range(100))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     with token_bar(enabled=True) as bar:
-        # Chunks of an earlier run do not count for the speed of this one.
+        # Chunks of an earlier run do not count toward the speed of this one.
         bar(Progress(5000, 500, total))
         bar(Progress(5300, 750, total))
     shown = terminal.getvalue().split("\r")[-1]

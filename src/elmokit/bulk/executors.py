@@ -47,10 +47,10 @@ class Workers:
     """Worker processes on this machine, each of which loads the model.
 
     Attributes:
-        model: The model, as for `elmokit.load`.
+        model: The model, as in `elmokit.load`.
         weights: The HDF5 weights file, if it is not in the model directory.
         precision: "exact" or "fast".
-        device: The device, as for `elmokit.load`. "auto" distributes the processes over all GPUs.
+        device: The device, as in `elmokit.load`. "auto" distributes the processes over all GPUs.
         n_workers: Number of processes. With one (the default), this process is the worker.
     """
 
@@ -132,7 +132,7 @@ class InProcessExecutor:
 
     Attributes:
         info: The description of the model.
-        parallel: Number of threads or processes of each stage.
+        parallel: Number of threads or processes for each stage.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class WorkerExecutor:
 
     @property
     def parallel(self) -> dict[str, int]:
-        """Number of processes of each stage."""
+        """Number of processes for each stage."""
         return dict.fromkeys(STAGES, self.n_workers) | {"read": 1}
 
     def run(self, job: ChunkJob, chunks: Iterable[Chunk]) -> Results:

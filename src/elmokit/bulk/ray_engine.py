@@ -36,7 +36,7 @@ class RayCluster(Workers):
         precision: "exact" or "fast".
         device: "cpu", "cuda", or "auto": GPUs if the cluster has any.
         n_workers: Number of actors. Default: one per GPU, or one per two CPU cores.
-        address: The address of the cluster, as for `ray.init`. By default, a cluster is started on
+        address: The address of the cluster, as in `ray.init`. By default, a cluster is started on
             this machine for the duration of the run.
     """
 

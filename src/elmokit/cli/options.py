@@ -51,7 +51,7 @@ Precision = Annotated[
     Literal["exact", "fast"],
     typer.Option(
         help="Numerical precision. exact: float32. fast: lower precision, several times faster "
-        "(cosine similarity to the exact vectors at least 0.999); see `elmo doctor`."
+        "(mean cosine similarity to the exact vectors at least 0.999); see `elmo doctor`."
     ),
 ]
 
@@ -128,7 +128,7 @@ StaticTable = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|FILE",
-        help="Static vectors to compare with: glove-6b-50d (pip install 'elmokit[static]') or a "
+        help="Static vectors for comparison: glove-6b-50d (pip install 'elmokit[static]') or a "
         "text file in word2vec or GloVe format.",
     ),
 ]

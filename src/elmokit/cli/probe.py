@@ -52,7 +52,7 @@ def pos(
         layer: Default: every layer and the average.
         runs: Number of classifiers per layer, with consecutive seeds.
         max_epochs: Maximum number of epochs.
-        cache_dir: Directory of the layer cache. Default: no cache.
+        cache_dir: Directory for the layer cache. Default: no cache.
     """
     from elmokit.embed.layer_choice import ALL_AND_AVERAGE
     from elmokit.embed.loading import load

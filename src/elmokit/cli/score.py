@@ -1,4 +1,4 @@
-"""`elmo score`: compute the probability of each sentence under both language models."""
+"""`elmo score`: score sentences with the forward and backward language models."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def score(
     precision: opt.Precision = "exact",
     as_json: opt.LinesAsJson = False,
 ) -> None:
-    """Score sentences with both language models.
+    """Score sentences with the forward and backward language models.
 
     Prints tab-separated columns for each sentence: perplexity (the geometric mean of both
     directions), forward perplexity, backward perplexity, number of out-of-vocabulary words, and
-    the tokens. Each direction scores every token and its sentence boundary, </S> or <S>.
-    Out-of-vocabulary words count as <UNK>. Logarithms are natural. Empty lines are scored as
-    sentences without tokens, so that input and output lines correspond.
+    the tokens. The forward model scores every token and </S>, and the backward model every token
+    and <S>. Out-of-vocabulary words count as <UNK>. Empty lines are scored as sentences without
+    tokens, so that input and output lines correspond.
 
     Sentences are scored independently. For continuous text, use `elmo perplexity`. With the bundled
     model, 1,000 tokens take about 2 s on a CPU core; results are printed every 16,384 tokens.
 
     Args:
-        by_token: Also print the log probability of every token.
+        by_token: Also print the log probability (natural logarithm) of every token.
     """
     from elmokit.bulk.input import read_sentences
     from elmokit.embed.blocks import windows

@@ -68,8 +68,8 @@ def serve(
         max_body: Maximum bytes per request.
         max_tokens: Maximum tokens per request.
         max_sentences: Maximum sentences per request.
-        max_values: Maximum values per response.
-        queue: Maximum pending requests; more are rejected.
+        max_values: Maximum number of floating-point values per response.
+        queue: Maximum pending requests; further requests are rejected.
         max_connections: Maximum open connections; idle ones are closed first.
         timeout: Time limit in seconds for receiving a request, and for responding to it.
         as_json: Print JSON instead of text when the service is ready.

@@ -67,12 +67,13 @@ def train(
         output: Output directory.
         elmo: Where to add ELMo. input: to the input of the task's RNN. output: to its output.
             Default: from the preset.
-        static: Static word vectors of the task model: glove-6b-50d (pip install 'elmokit[static]'),
-            a text file in word2vec or GloVe format, or none. Default: from the preset.
+        static: Static word vectors for the task model: glove-6b-50d (pip install
+            'elmokit[static]'), a text file in word2vec or GloVe format, or none. Default: from the
+            preset.
         preset: Named set of settings, such as paper or quick (see docs/how-to/tasks.md). Default:
             paper.
         cache_gb: Maximum size of the layer cache in GB; 0 recomputes the layers in every epoch.
-        cache_dir: Directory of the layer cache. Default: in $ELMOKIT_HOME.
+        cache_dir: Directory for the layer cache. Default: $ELMOKIT_HOME/layers.
     """
     from elmokit.device import choose_device
     from elmokit.embed.layer_cache import GIB, LayerCache

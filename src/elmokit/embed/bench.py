@@ -53,13 +53,13 @@ class BenchSettings(Settings):
     """What to measure.
 
     Attributes:
-        model: A model, as for `elmokit.load`. Default: the bundled model.
+        model: A model, as in `elmokit.load`. Default: the bundled model.
         weights: The HDF5 weights file, if `model` is an options.json file.
         preset: A preset to use with random weights, instead of a model.
         batches: Numbers of sentences per call.
         precisions: The precisions. Default: all precisions that the model supports on this machine.
         threads: Numbers of CPU threads. Default: torch's default.
-        device: The device, as for `elmokit.load`.
+        device: The device, as in `elmokit.load`.
         tokens: Number of tokens to fill the token cache, and to measure per batch size.
         rounds: Number of measurements per configuration.
         text: A text file. Default: the example text.

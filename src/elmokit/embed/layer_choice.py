@@ -8,7 +8,7 @@ layer   a layer number     h_{k,j}, (2D,)
         "average"          the mean of all layers
         "concat"           all layers concatenated, ((L + 1) 2D,)
         "mix"              gamma * sum_j s_j h_{k,j}
-        "all"              all layers, (L + 1, 2D); one result per layer if layers are compared
+        "all"              all layers, (L + 1, 2D); one result per layer when comparing layers
 mix     with "mix", the weights s, one per layer, which are not normalized
 gamma   with "mix", the scale
 """
@@ -28,7 +28,7 @@ Array = TypeVar("Array", bound=Any)
 
 #: The choices that are valid for every model, in addition to layer numbers.
 NAMES = ("top", "average", "concat", "mix", "all")
-#: The default choices if layers are compared.
+#: The default choices when comparing layers.
 ALL_AND_AVERAGE = ("all", "average")
 
 
@@ -136,7 +136,7 @@ class LayerChoice:
         return tuple(float(self.number in (None, j)) for j in range(self.n_layers))
 
     def shape(self, dim: int) -> tuple[int, ...]:
-        """Return the shape of the values of a token. `dim` is the size of a layer, 2D."""
+        """Return the shape of the result for one token. `dim` is the size of a layer, 2D."""
         return (self.n_layers, dim) if self.name == "all" else (self.dim(dim),)
 
     def dim(self, dim: int) -> int:
@@ -144,7 +144,7 @@ class LayerChoice:
         return self.n_layers * dim if self.name == "concat" else dim
 
     def apply(self, layers: Array) -> Array:
-        """Select the vectors of tokens from all layers, a NumPy array or a tensor.
+        """Apply the choice to all layers of T tokens, given as a NumPy array or a tensor.
 
         Shape:
             (L + 1, T, 2D) -> (T, 2D); (T, (L + 1) 2D) for "concat"; unchanged for "all"
@@ -169,7 +169,7 @@ class LayerChoice:
         return {"layer": self.name, "mix": list(self.mix), "gamma": self.gamma}
 
 
-#: A layer choice as an argument, and one or more choices.
+#: Argument types: a single choice, and one or more choices.
 Layer = str | int
 Layers = Layer | LayerChoice | Iterable[Layer | LayerChoice]
 

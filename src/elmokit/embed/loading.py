@@ -138,7 +138,7 @@ def thread_count(model: str | None) -> int:
     """Return the number of threads that a model uses in this process.
 
     Args:
-        model: The model, as for `elmokit.load`.
+        model: The model, as in `elmokit.load`.
     """
     if not is_onnx(model):
         import torch

@@ -1,9 +1,9 @@
-"""Score sentences with both language models.
+"""Score sentences with the forward and backward language models.
 
 The forward LM reads `<S> w1 .. wn` and predicts `w1 .. wn </S>`; the backward LM reads
 `</S> wn .. w1` and predicts `wn .. w1 <S>`. The first symbol of a direction is never predicted. As
 in training, input words are encoded by their characters, and target words that are not in the
-vocabulary are scored as `<UNK>`. Logarithms are natural.
+vocabulary are scored as `<UNK>`. Log probabilities are natural logarithms.
 """
 
 from __future__ import annotations

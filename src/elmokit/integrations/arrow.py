@@ -79,7 +79,7 @@ def to_pandas(vectors: SentenceVectors | Sequence[SentenceVectors], **options: A
 
     Args:
         vectors: The result of `embed`.
-        options: `layer`, `mix` and `gamma`, as for `to_arrow`.
+        options: `layer`, `mix` and `gamma`, as in `to_arrow`.
     """
     with optional_imports(None, "pandas output"):
         import pandas as pd
@@ -91,7 +91,7 @@ def to_polars(vectors: SentenceVectors | Sequence[SentenceVectors], **options: A
 
     Args:
         vectors: The result of `embed`.
-        options: `layer`, `mix` and `gamma`, as for `to_arrow`.
+        options: `layer`, `mix` and `gamma`, as in `to_arrow`.
     """
     with optional_imports(None, "polars output"):
         import polars as pl

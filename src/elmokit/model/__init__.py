@@ -9,7 +9,7 @@ Notation in all files of this package (comments use these letters for the shapes
     V  words in the vocabulary       F  convolution filters
 
     t_k       token k
-    x_k       the context-free vector of t_k from the token encoder        (D)
+    x_k       the context-independent vector of t_k from the token encoder (D)
     h_{k,j}   the vector of t_k in layer j, [forward; backward]            (2D)
     R_k       the L + 1 vectors h_{k,0..L} of t_k, with h_{k,0} = [x_k; x_k]
     ELMo_k    gamma * sum_j s_j h_{k,j}, s = softmax(w), learned for a task (2D)

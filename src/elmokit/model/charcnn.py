@@ -1,4 +1,4 @@
-"""The context-free token encoders: t_k -> x_k, from characters or from a table of words.
+"""The context-independent token encoders: t_k -> x_k, from characters or a word embedding table.
 
     characters -> embeddings -> convolutions of several widths -> max over the word -> activation
                -> highway layers -> projection
@@ -47,7 +47,7 @@ class CharacterEncoder(nn.Module):
     def __init__(self, config: CharCnnConfig, projection_dim: int) -> None:
         super().__init__()
         self.config = config
-        # Row 0 (padding positions) is always zero and therefore not a parameter.
+        # Row 0 (id 0, for padding positions) is always zero and therefore not a parameter.
         self.char_embed = nn.Parameter(torch.empty(N_STORED_CHARACTERS, config.embedding_dim))
         self.convolutions = nn.ModuleList(
             nn.Conv1d(config.embedding_dim, count, width) for width, count in config.filters
@@ -75,7 +75,11 @@ class CharacterEncoder(nn.Module):
             nn.init.zeros_(self.projection.bias)
 
     def table(self) -> Tensor:
-        """Return the character embeddings, including the zero row of padding, shape (262, e)."""
+        """Return the character embeddings, including the zero row for padding positions.
+
+        Returns:
+            The embeddings, shape (262, e).
+        """
         zero = self.char_embed.new_zeros(1, self.config.embedding_dim)
         return torch.cat([zero, self.char_embed])
 
@@ -101,8 +105,8 @@ class CharacterEncoder(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         characters = F.embedding(ids, self.table()).transpose(1, 2)  # (n, e, C)
         activation = torch.relu if self.config.activation == "relu" else torch.tanh
-        # The maximum includes windows with padding characters, whose embedding is learned. The
-        # activation is monotone, so it can be applied after the maximum.
+        # The maximum includes windows with padding characters (id 261), whose embedding is learned.
+        # The activation is monotone, so it can be applied after the maximum.
         pooled = [activation(conv(characters).amax(dim=2)) for conv in self.convolutions]
         x = torch.cat(pooled, dim=1)  # (n, F)
         for highway in self.highways:

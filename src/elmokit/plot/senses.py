@@ -133,7 +133,7 @@ def project_senses(
     Args:
         model: The model.
         uses: At least three uses. Either all or none of them have a sense.
-        layer: The layers to plot, as for `LayerChoice.parse_all`.
+        layer: The layers to plot, as in `LayerChoice.parse_all`.
         mix: The weights of the layers, for layer "mix".
         state: Initial state of each sentence.
         clusters: Number of clusters in the last layer, for uses without sense labels. Default: the
@@ -163,7 +163,7 @@ def project_index_senses(
     Args:
         index: The index.
         word: The word, ignoring case.
-        layer: The layers to plot, as for `LayerChoice.parse_all`. Default: the layers that the
+        layer: The layers to plot, as in `LayerChoice.parse_all`. Default: the layers that the
             index stores.
         mix: The weights of the layers, for layer "mix".
         limit: Maximum number of uses, which are sampled evenly.

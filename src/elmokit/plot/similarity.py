@@ -57,7 +57,7 @@ def compute_similarity(
         model: The model.
         rows: The first sentence, as a string or as tokens.
         columns: The second sentence. Default: the first one.
-        layer: The layers to compare, as for `LayerChoice.parse_all`.
+        layer: The layers to compare, as in `LayerChoice.parse_all`.
         mix: The weights of the layers, for layer "mix".
         state: Initial state of each sentence.
     """

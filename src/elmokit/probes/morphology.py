@@ -188,7 +188,7 @@ def measure_morphology(
         pairs: The pairs of related words.
         vocabulary: Candidate words, among which the related word is ranked. The two words of the
             pair are skipped, ignoring case.
-        static: Static vectors to compare with; only candidates that they contain are ranked.
+        static: Static vectors for comparison; only candidates that they contain are ranked.
         seed: Random seed for the random pairs.
     """
     words = list(dict.fromkeys([*vocabulary, *(word for pair in pairs for word in pair[:2])]))

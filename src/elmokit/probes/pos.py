@@ -180,13 +180,13 @@ def measure_pos(
         model: The model.
         treebank: The data.
         tags: The kind of tags, "xpos" or "upos", for the report.
-        layer: The layers to probe, as for `LayerChoice.parse_all`.
+        layer: The layers to probe, as in `LayerChoice.parse_all`.
         mix: The weights of the layers, for layer "mix".
-        static: Static vectors to compare with.
+        static: Static vectors for comparison.
         state: Initial state of each sentence.
         seeds: The seeds; one probe is trained per layer and seed.
         settings: Settings for training the probes.
-        cache: Directory of the layer cache. Default: a temporary directory.
+        cache: Directory for the layer cache. Default: a temporary directory.
         progress: Callback for the number of words embedded.
         on_result: Callback for each result and the fraction of probes that tag each word correctly.
     """

@@ -194,9 +194,9 @@ def measure_wic(
     Args:
         model: The model.
         pairs: The data.
-        layer: The layers to compare, as for `LayerChoice.parse_all`.
+        layer: The layers to compare, as in `LayerChoice.parse_all`.
         mix: The weights of the layers, for layer "mix".
-        static: Static vectors to compare with.
+        static: Static vectors for comparison.
         state: Initial state of each sentence.
         seed: Random seed for the bootstrap.
         progress: Callback for the number of processed tokens.

@@ -184,9 +184,9 @@ def measure_wsd(
         training: Sentences annotated with senses.
         sets: The test datasets. Intervals are computed for the last one.
         wordnet: All senses in WordNet; see `read_wordnet`.
-        layer: The layers to compare, as for `LayerChoice.parse_all`.
+        layer: The layers to compare, as in `LayerChoice.parse_all`.
         mix: The weights of the layers, for layer "mix".
-        static: Static vectors to compare with.
+        static: Static vectors for comparison.
         state: Initial state of each sentence.
         seed: Random seed for the bootstrap.
         progress: Callback for the number of processed tokens.

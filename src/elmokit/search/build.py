@@ -57,7 +57,7 @@ class IndexSettings:
     """The settings of an index.
 
     Attributes:
-        layer: The layers to store, as for `LayerChoice.parse_all`. Combinations of stored layers
+        layer: The layers to store, as in `LayerChoice.parse_all`. Combinations of stored layers
             can also be searched, and take no extra space.
         mix: With layer "mix", the weights s, one per layer.
         state: Initial LSTM state of each sentence.

@@ -133,7 +133,7 @@ class TokenIndex:
                 token is never its own neighbor.
             model: The model that the index was built with. Not needed for token IDs.
             k: Neighbors per query and layer.
-            layer: The layers to search, as for `LayerChoice.parse_all`. Default: `self.choices`.
+            layer: The layers to search, as in `LayerChoice.parse_all`. Default: `self.choices`.
             mix: With layer "mix", the weights s, one per layer.
             filter: Which tokens may be neighbors.
             min_count: Return only words that occur at least this often in the index.

@@ -187,10 +187,10 @@ def neighbors(
     Args:
         model: The model.
         queries: Strings with a word in brackets, or `MarkedWord`.
-        text: Sentences, as for `embed`: strings, which are tokenized, or lists of tokens. A
+        text: Sentences, as in `embed`: strings, which are tokenized, or lists of tokens. A
             `Passage` also contains the position of the sentence.
         k: Neighbors per query and layer.
-        layer: The layers to compare, as for `LayerChoice.parse_all`.
+        layer: The layers to compare, as in `LayerChoice.parse_all`.
         mix: With layer "mix", the weights s, one per layer.
         filter: Which tokens may be neighbors.
         state: Initial LSTM state of each sentence, including the queries.

@@ -152,11 +152,11 @@ class NeighborsRequest(LayerRequest):
 
 
 class ScoreRequest(SentencesRequest):
-    """Score sentences with both language models."""
+    """Score sentences with the forward and backward language models."""
 
 
 class SubstitutesRequest(ModelRequest):
-    """List the words that both language models predict."""
+    """List the words that the forward and backward language models predict."""
 
     sentence: Annotated[Sentence, Field(examples=["I [read] the book ."])]
     positions: FailFastList[Position] | None = None

@@ -24,7 +24,7 @@ class Limits(settings.Settings):
         body: Maximum bytes per request body.
         tokens: Maximum tokens per request.
         sentences: Maximum sentences per request.
-        values: Maximum values per response.
+        values: Maximum number of floating-point values per response.
         queue: Maximum pending requests. Further requests are rejected.
         connections: Maximum open connections. Idle ones are closed first.
         timeout: Time limit in seconds for receiving a request, for computing the response, and for
@@ -46,7 +46,7 @@ class Settings(settings.Settings):
     Attributes:
         host: The address to listen on.
         port: The port to listen on; 0 selects a free port.
-        models: Models by name, as for `elmokit.load`; None is the bundled model. The first model
+        models: Models by name, as in `elmokit.load`; None is the bundled model. The first model
             is the default for requests.
         tasks: Directories of trained task models by name.
         task_files: Python files that define custom tasks.

@@ -70,7 +70,7 @@ def load_data(
         test: The file to evaluate the final model on.
         elmo: The biLM, or a function that loads it. None: train without ELMo.
         model: The name or path that `elmo` was loaded from.
-        cache: The layer cache. Default: in the user's cache directory.
+        cache: The layer cache. Default: a cache in the user's cache directory.
         device: Device of the task model.
         log: Callback for messages.
     """

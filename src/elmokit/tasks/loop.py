@@ -1,7 +1,8 @@
 """The training loop of task models.
 
-The random numbers of each step are seeded with (seed, step). A run that is resumed, or that
-alternates with other runs in one process, therefore gives the same result as an uninterrupted run.
+The random number generators are reseeded with (seed, step) before each step. A run that is resumed,
+or that alternates with other runs in one process, therefore gives the same result as an
+uninterrupted run.
 """
 
 from __future__ import annotations
@@ -228,7 +229,7 @@ def _check_finite(total: torch.Tensor, run: Run) -> float:
 def _end_epoch(run: Run, scores: Scores, metric: str, metrics: Metrics, log: LogFn) -> None:
     """Keep the best weights, set the learning rate, and report the scores of an epoch.
 
-    Epochs with a score of 0 count neither for `patience` nor for `halve_after`.
+    Epochs with a score of 0 count toward neither `patience` nor `halve_after`.
     """
     position, score = run.position, scores[metric]
     loss = position.loss / position.batch

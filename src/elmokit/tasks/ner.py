@@ -50,8 +50,8 @@ DOCSTART = "-DOCSTART-"
 
 _TAG = re.compile(r"O|[BIESLU]-\S+")
 _COLUMNS = (
-    "Expected one token per line, with its tag in the last column, separated by spaces or tabs, "
-    "and an empty line after each sentence."
+    "The file must have one token per line, with its tag in the last column, separated by spaces "
+    "or tabs, and an empty line after each sentence."
 )
 
 

@@ -42,9 +42,9 @@ _JSON = (
     '{"predicate": 1, "roles": [{"label": "ARG0", "start": 0, "end": 1}]}).'
 )
 _COLUMNS = (
-    "Expected one word per line, followed by a column of target verbs ('-' if it is not a target) "
-    "and one column of arguments per target, such as (A0* * *), and an empty line after each "
-    "sentence."
+    "The file must have one word per line, followed by a column of target verbs ('-' if it is not "
+    "a target) and one column of arguments per target, such as (A0* * *), and an empty line after "
+    "each sentence."
 )
 
 
