@@ -143,7 +143,7 @@ def test_invalid_queries_are_explained(http: httpx.Client) -> None:
         return rejected(http, "/v1/neighbors", queries=[query], **more)
 
     assert "Expected one bracketed word" in message("I read it")
-    assert "token 10000000" in message(10_000_000)
+    assert "token ID 10000000" in message(10_000_000)
     assert "token 'dog' does not" in message({"sentence": "I read", "word": "dog"})
     assert "position 7" in message({"sentence": ["I", "read"], "position": 7})
     assert "Invalid layer '9'" in message("I [read]", layer=9)
