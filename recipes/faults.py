@@ -111,8 +111,8 @@ FAULTS = [
     fault(
         "backward-shift",
         "data/streams.py",
-        "targets[1, row, filled : filled + n - 1] = back[1:]",
-        "targets[1, row, filled : filled + n - 1] = back[:-1]",
+        "targets[1, row, start : start + n - 1] = backward[1:]",
+        "targets[1, row, start : start + n - 1] = backward[:-1]",
         "The backward LM is trained to predict the word it has just read.",
         "data/test_streams.py data",
     ),
@@ -127,8 +127,8 @@ FAULTS = [
     fault(
         "gradient-scale",
         "train/optimizer.py",
-        "torch.clamp(self.config.clip / (norm + 1e-6), max=1.0)",
-        "torch.clamp(self.config.clip / (norm + 1e-6), max=1e6)",
+        "torch.clamp(c.clip / (norm + 1e-6), max=1.0)",
+        "torch.clamp(c.clip / (norm + 1e-6), max=1e6)",
         "Small gradients are scaled up to the clipping norm: training diverges from the reference.",
         "train/test_loop.py train",
     ),
@@ -175,8 +175,8 @@ FAULTS = [
     fault(
         "long-line-sentence",
         "bulk/input.py",
-        "sentence + len(starts) - 1, offset + cut",
-        "sentence + len(starts), offset + cut",
+        "sentence + len(starts) - 1, offset + boundary",
+        "sentence + len(starts), offset + boundary",
         "With `elmo embed --split` the sentences of a long line get wrong numbers.",
         "bulk/test_chunks.py bulk",
     ),
