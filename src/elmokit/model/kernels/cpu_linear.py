@@ -35,14 +35,14 @@ class PackedLinear:
         self._packed: Tensor | None = None
         # For a single row, oneDNN sums some shapes in another order. These rows are computed twice,
         # so that the result for a token does not depend on its batch.
-        self._is_exact_for_one_row = True
+        self._is_row_invariant = True
         if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
             try:
                 with torch.no_grad():
                     packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS)
                     two = self._product(weight.detach()[:1].repeat(2, 1), packed, None)
                     one = self._product(weight.detach()[:1], packed, None)
-                    self._is_exact_for_one_row = torch.equal(one, two[:1])
+                    self._is_row_invariant = torch.equal(one, two[:1])
             except (RuntimeError, NotImplementedError):
                 return
             self._packed = packed
@@ -54,7 +54,7 @@ class PackedLinear:
             x (n, K), addend (n, N) -> (n, N)
         """
         if self._packed is not None:
-            if len(x) > 1 or self._is_exact_for_one_row:
+            if len(x) > 1 or self._is_row_invariant:
                 return self._product(x, self._packed, addend)
             addend = None if addend is None else addend.repeat(2, 1)
             return self._product(x.repeat(2, 1), self._packed, addend)[:1]
