@@ -100,7 +100,7 @@ def test_bundled_model_computes_real_sentences_alone_as_in_a_batch() -> None:
     assert len(sentences) == 24
     for sentence, together in zip(sentences, elmo.embed(sentences), strict=True):
         alone = elmo.embed(sentence).layers
-        # Zero on an AMD EPYC with AVX-512. Without a guard for single rows, the maximum is above 3e-6.
+        # Zero on an AMD EPYC. Without the repetition of single rows, the maximum is above 3e-6.
         assert np.abs(alone - together.layers).max() <= 1e-6
 
 
