@@ -30,7 +30,7 @@ def main() -> None:
     print(f"\nModel: {elmo}")
     if elmo.metadata.get("test_model"):
         print(
-            "NOTE: this is a tiny test model, not a trained English ELMo. The values below are\n"
+            "Note: This is a tiny test model, not a trained English ELMo. The values below are\n"
             "      not meaningful."
         )
     sentences = [line.split() for line in SENTENCES.read_text("utf-8").splitlines()]
@@ -43,7 +43,7 @@ def main() -> None:
         first, second = (v for v in vectors if word in v.tokens)
         a, b = first.word(word), second.word(word)
         values = [cosine(x, y) for x, y in zip(a, b, strict=True)]
-        # A task would learn the weights of the mix. Here all layers have equal weights.
+        # A task model would learn the weights of the mix. Here, all layers have equal weights.
         values.append(cosine(*(v.mix()[v.tokens.index(word)] for v in (first, second))))
         cells = "".join(f"{value:9.2f}" for value in values)
         print(f"  {word:6}{cells}   {' '.join(first.tokens)}")

@@ -2,14 +2,15 @@
 
 The vector of a sentence is the mean of its token vectors. The first selected sentence is the one
 most similar to all others. Each further sentence should be similar to the rest of the text but
-different from those already selected (maximal marginal relevance, Carbonell & Goldstein 1998). No
-training is involved, and the summary keeps whole sentences in their original order.
+different from the sentences already selected (maximal marginal relevance, Carbonell & Goldstein
+1998). No training is needed, and the summary contains complete sentences in their original order.
 
-This is a demonstration, not a complete summarizer. In a test on 60 texts, a sentence inserted from
-another text among eleven was never selected for a three-sentence summary (by chance: 25%). The
-quality of the summaries was not measured. Subtracting the mean sentence vector, a common step, does
-not help here: all sentences are then equally far from the center, and the inserted sentence is
-selected in 23% of the texts.
+This is a demonstration, not a complete summarizer. In a test, we inserted a sentence from another
+text into each of 60 texts of eleven sentences. It was never selected for a three-sentence summary,
+whereas a random selection would include it in 25% of the texts. We did not measure the quality of
+the summaries. Subtracting the mean sentence vector, a common step, does not help here, because all
+sentences are then equally far from the center. The inserted sentence is then selected in 23% of the
+texts.
 
 Usage: python examples/summarize.py [TEXT.txt] [SENTENCES]
 """

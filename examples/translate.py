@@ -5,9 +5,9 @@ buys a small house" / "heute kauft der alte Mann ein kleines Haus". Word order a
 between the two languages. In the second test, every sentence has one word that does not occur in
 the training data ("the large house", "the lady"). Without ELMo, it is an unknown word. With ELMo,
 its vector is similar to that of a known word in the same context. With 600 training pairs, both
-models translate all sentences of known words correctly. Of the sentences with a new word, 22% are
-correct without ELMo and 72% with it. Nearly all remaining errors translate "large" as "klein"
-(small), because antonyms occur in similar contexts.
+models translate all sentences of known words correctly. Without ELMo, 22% of the sentences with a
+new word are translated correctly. With ELMo, 72% of them are. Nearly all remaining errors translate
+"large" as "klein" (small), because antonyms occur in similar contexts.
 
     e_k = [x_k; ELMo_k]                                  ELMo at the encoder input
     h   = biGRU(e)
@@ -30,7 +30,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 import elmokit
 
-# Known words first, then words held out from training. The gender of a noun is m, f or n.
+# The words held out from training are at the end of each dictionary. The gender of a noun is m, f
+# or n.
 PEOPLE = {
     "man": "Mann m", "woman": "Frau f", "child": "Kind n", "king": "König m", "girl": "Mädchen n",
     "teacher": "Lehrer m", "lady": "Frau f", "monarch": "König m",
@@ -89,7 +90,7 @@ def pair(rng: random.Random) -> Pair:
 
 
 def make_pairs(count: int, *, new: bool, seed: int) -> list[Pair]:
-    """Generate pairs whose English sentence has exactly one word of `NEW` (or none)."""
+    """Generate pairs whose English sentence contains one word of `NEW` (if `new`) or none."""
     rng = random.Random(seed)
     pairs: list[Pair] = []
     while len(pairs) < count:
@@ -100,7 +101,7 @@ def make_pairs(count: int, *, new: bool, seed: int) -> list[Pair]:
 
 
 class Vocabulary:
-    """Maps words to ids."""
+    """Mapping from words to ids."""
 
     def __init__(self, sentences: list[list[str]]) -> None:
         self.words = [*SPECIALS, *sorted({word for words in sentences for word in words})]
@@ -130,7 +131,7 @@ class Translator(nn.Module):
     def encode(self, ids: Tensor, layers: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return h_k and the mask of non-padding positions."""
         mask = ids != PAD
-        if self.training:  # word dropout: train the vector of unknown words
+        if self.training:  # word dropout, to train the vector of unknown words
             ids = ids.masked_fill(mask & (torch.rand(ids.shape) < 0.15), UNKNOWN)
         e = self.x(ids)
         if self.mix is not None and layers is not None:
@@ -138,7 +139,7 @@ class Translator(nn.Module):
         return self.encoder(self.dropout(e))[0], mask
 
     def forward(self, ids: Tensor, layers: Tensor | None, target: Tensor | None) -> Tensor:
-        """Return the scores of the next words, (B, T, V); decode greedily if there is no target."""
+        """Return the scores of the next words, (B, T, V). Decode greedily if there is no target."""
         h, mask = self.encode(ids, layers)
         keys = self.key(h)
         s, c = h.new_zeros(len(h), h.shape[2]), h.new_zeros(len(h), h.shape[2])
