@@ -234,10 +234,11 @@ def pos_page(values: dict[str, Any]) -> Iterator[str]:
     """Yield the section on parts of speech."""
     yield "\n## Parts of speech: linear probes\n"
     yield (
-        "The probe is a softmax regression on the frozen vectors of UD EWT. It uses syntactic "
-        "words, so that \"didn't\" is split into `did` and `n't`. The results for Penn Treebank "
-        "tags (XPOS) can be compared with the paper. The 95% confidence intervals are computed "
-        "with a bootstrap over sentences, and the standard deviations over seeds."
+        "The probe is a softmax regression on the frozen vectors of the words in UD EWT. The words "
+        "are syntactic words, so that \"didn't\" is split into `did` and `n't`. The results for "
+        "Penn Treebank tags (XPOS) can be compared with the paper. The 95% confidence intervals "
+        "are computed with a bootstrap over sentences. The standard deviations are computed over "
+        "seeds."
     )
     for run in sorted(values["runs"], key=lambda run: run["tags"], reverse=True):  # XPOS first
         train, dev, test = run["words"]
@@ -251,7 +252,7 @@ def pos_page(values: dict[str, Any]) -> Iterator[str]:
         for result in run["results"]:
             low, high = result["interval"]
             published = POS_LAYERS.get(result["name"]) if run["tags"] == "xpos" else None
-            beside = ["", ""] if published is None else [f"{p:.1f}" for p in published]
+            paper_and_cove = ["", ""] if published is None else [f"{p:.1f}" for p in published]
             accuracy = f"{100 * result['accuracy']:.2f} ({100 * low:.2f} to {100 * high:.2f})"
             rows.append(
                 [
@@ -259,7 +260,7 @@ def pos_page(values: dict[str, Any]) -> Iterator[str]:
                     accuracy,
                     deviation(result["by_seed"]),
                     f"{100 * result['unseen']:.2f}" if result["unseen"] is not None else "-",
-                    *beside,
+                    *paper_and_cove,
                 ]
             )
         titles = ["Vectors", "Accuracy", "Std. dev.", "Unseen words", "Paper (PTB)", "CoVe (PTB)"]
@@ -303,12 +304,13 @@ def wsd_page(values: dict[str, Any]) -> Iterator[str]:
     """Yield the section on word senses."""
     yield "\n## Word senses: nearest sense vectors\n"
     yield (
-        "Each word gets the sense of its lemma and part of speech whose mean vector in SemCor 3.0 "
-        "is nearest by cosine similarity. Lemmas that do not occur in SemCor get WordNet's first "
-        "sense. If a use in SemCor is annotated with several senses, it counts for each of them. "
-        "The vector of a multiword expression is the mean over its words. The score is F1 on the "
-        "test sets of Raganato et al. (2017), computed as in their scorer. The 95% confidence "
-        "intervals are for the last test set and are computed with a bootstrap over sentences."
+        "Among the senses of its lemma and part of speech, each word gets the sense whose mean "
+        "vector in SemCor 3.0 is nearest by cosine similarity. Lemmas that do not occur in SemCor "
+        "get WordNet's first sense. If a use in SemCor is annotated with several senses, it "
+        "counts for each of them. The vector of a multiword expression is the mean over its "
+        "words. The score is F1 on the test sets of Raganato et al. (2017), computed as in their "
+        "scorer. The 95% confidence intervals are for the last test set and are computed with a "
+        "bootstrap over sentences."
     )
     for run in values["runs"]:
         sets = list(run["instances"])
@@ -324,9 +326,11 @@ def wsd_page(values: dict[str, Any]) -> Iterator[str]:
         for result in run["results"]:
             low, high = result["interval"]
             published = WSD_LAYERS.get(result["name"])
-            beside = ["", ""] if published is None else [f"{p:.1f}" for p in published]
+            paper_and_cove = ["", ""] if published is None else [f"{p:.1f}" for p in published]
             f1 = [f"{100 * result['f1'][name]:.1f}" for name in sets]
-            rows.append([result["name"], *f1, f"{100 * low:.1f} to {100 * high:.1f}", *beside])
+            rows.append(
+                [result["name"], *f1, f"{100 * low:.1f} to {100 * high:.1f}", *paper_and_cove]
+            )
         for name, figures in WSD_SETS.items():
             cells = [f"{figures[s]:.1f}" if s in figures else "" for s in sets]
             rows.append([f"*published: {name}*", *cells, "", "", ""])

@@ -1,6 +1,6 @@
-"""Generate the command reference from the commands when the site is built.
+"""Generate the command reference from the help texts when the site is built.
 
-The line `<!-- commands -->` of a page is replaced by the result of `reference()`.
+In a page, the line `<!-- commands -->` is replaced by the result of `reference()`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Literal, get_args, get_origin
 
 import typer
 
-PLACE = "<!-- commands -->"
+MARKER = "<!-- commands -->"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Insert the command reference (MkDocs event)."""
-    return markdown.replace(PLACE, reference()) if PLACE in markdown else markdown
+    return markdown.replace(MARKER, reference()) if MARKER in markdown else markdown
 
 
 def reference() -> str:
@@ -24,7 +24,7 @@ def reference() -> str:
     from elmokit.cli.main import app
 
     group: Any = typer.main.get_command(app)
-    parts = ["| command | description |\n|---|---|\n" + "\n".join(_contents(group))]
+    parts = ["| Command | Description |\n|---|---|\n" + "\n".join(_contents(group))]
     for name, command in group.commands.items():
         parts += _section(f"elmo {name}", command, level=2)
     return "\n\n".join(parts)
@@ -45,16 +45,16 @@ def _section(path: str, command: Any, level: int) -> Iterator[str]:
         if command.epilog:
             yield _text(command.epilog)
         return
-    below = command.commands
+    commands = command.commands
     if path == "elmo task":
         # All tasks have the same three commands.
-        rows = [f"| `{name}` | {_cell(task.help)} |" for name, task in below.items()]
-        yield "| NAME | task |\n|---|---|\n" + "\n".join(rows)
-        path, below = "elmo task NAME", next(iter(below.values())).commands
+        rows = [f"| `{name}` | {_cell(task.help)} |" for name, task in commands.items()]
+        yield "| NAME | Task |\n|---|---|\n" + "\n".join(rows)
+        path, commands = "elmo task NAME", next(iter(commands.values())).commands
     if command.epilog:
         yield _text(command.epilog)
-    for name, inner in below.items():
-        yield from _section(f"{path} {name}", inner, level + 1)
+    for name, subcommand in commands.items():
+        yield from _section(f"{path} {name}", subcommand, level + 1)
 
 
 def _usage(path: str, command: Any) -> str:
@@ -71,10 +71,10 @@ def _usage(path: str, command: Any) -> str:
 
 def _tables(command: Any) -> Iterator[str]:
     shown = list(_shown(command))
-    for title, kind in (("argument", True), ("option", False)):
+    for title, kind in (("Argument", True), ("Option", False)):
         rows = [_row(parameter) for parameter in shown if _is_argument(parameter) is kind]
         if rows:
-            yield f"| {title} | description |\n|---|---|\n" + "\n".join(rows)
+            yield f"| {title} | Description |\n|---|---|\n" + "\n".join(rows)
 
 
 def _row(parameter: Any) -> str:
@@ -93,7 +93,7 @@ def _row(parameter: Any) -> str:
     elif (default := _default(parameter)) is not None:
         notes.append(f"default `{default}`")
     if parameter.envvar:
-        notes.append(f"or the variable `{parameter.envvar}`")
+        notes.append(f"can also be set with the environment variable `{parameter.envvar}`")
     return f"| {name.replace('|', chr(92) + '|')} | {_cell(description)}{_notes(notes)} |"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from docs.hooks.command_reference import PLACE, reference
+from docs.hooks.command_reference import MARKER, reference
 
 from elmokit.errors import DependencyError
 from tests.docs.pages import ROOT, name, pages, without_blocks
@@ -50,7 +50,7 @@ def links(text: str) -> list[tuple[int, str]]:
 def anchors(path: Path) -> set[str]:
     """Return the anchors of a page, as named by the site and by common Markdown viewers."""
     text = path.read_text("utf-8")
-    text = text.replace(PLACE, reference()) if PLACE in text else text
+    text = text.replace(MARKER, reference()) if MARKER in text else text
     found = set(re.findall(r"\bid=\"([^\"]+)\"|\{ *#([\w-]+)", text))
     named = {one or other for one, other in found}
     seen: dict[str, int] = {}

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.hooks.command_reference import PLACE, on_page_markdown, reference
+from docs.hooks.command_reference import MARKER, on_page_markdown, reference
 
 import elmokit
 from elmokit.tasks.registry import TASKS
@@ -68,6 +68,6 @@ def test_tasks_are_listed() -> None:
 
 def test_commands_are_inserted_at_their_marker() -> None:
     page = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
-    assert page.count(PLACE) == 1
+    assert page.count(MARKER) == 1
     assert "## elmo embed" in on_page_markdown(page)
     assert on_page_markdown("a page without") == "a page without"
