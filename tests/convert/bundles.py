@@ -64,8 +64,7 @@ def entry(value: np.ndarray, offset: int, place: int, **changes: Any) -> bytes:
     raw = value.tobytes()
     out = field(1, changes.get("dtype", TYPES.get(str(value.dtype), 7))) + field(2, shape)
     out += field(3, changes.get("shard", place)) + field(4, offset) + field(5, len(raw))
-    out += varint(6 << 3 | 5) + bytes(4)
-    return out + (field(7, b"") if changes.get("in_slices") else b"")
+    return out + varint(6 << 3 | 5) + bytes(4)
 
 
 def write_bundle(

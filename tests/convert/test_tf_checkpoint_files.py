@@ -197,7 +197,6 @@ def test_truncated_values_are_an_error(tmp_path: Path) -> None:
         ({"compression": 1}, r"compressed \(method 1\).*tf\.train\.Saver"),
         ({"endianness": 1}, "big-endian"),
         ({"header": False}, "header is missing"),
-        ({"changes": {"a": {"in_slices": True}}}, "Tensor 'a'.*in slices.*Save it as one tensor"),
         ({"changes": {"a": {"dtype": 7}}}, "Tensor 'a'.*data type 7; expected numbers"),
         ({"changes": {"a": {"shard": 5}}}, "data-00005-of-00001.* missing"),
         ({"changes": {"a": {"shape": (2, 2)}}}, r"24 bytes.*shape \[2, 2\]"),

@@ -105,7 +105,7 @@ def _from_options(options: Mapping[str, Any], n_words: int | None) -> BiLMConfig
 def to_options(config: BiLMConfig) -> dict[str, Any]:
     """Return the contents of an `options.json` file for prediction."""
     next(entries(config))  # raises an error if the format does not support the model
-    # AllenNLP requires the keys of the clips, even if they are null.
+    # AllenNLP requires the keys `cell_clip` and `proj_clip`, even if they are null.
     options: dict[str, Any] = {"lstm": config.lstm.to_dict()}
     if config.char_cnn is None:
         return options | {"n_tokens_vocab": config.n_words}
@@ -119,7 +119,7 @@ def _section(
 ) -> dict[str, Any]:
     section = options.get(name)
     if not isinstance(section, Mapping):
-        raise ConfigError(f"The key '{name}' is missing or not an object.")
+        raise ConfigError(f"Missing or invalid key '{name}'. Expected an object with settings.")
     _check_keys(section, keys, f"{name}.")
     return {key: section.get(key, defaults.get(key)) for key in keys}
 
@@ -129,7 +129,7 @@ def _check_keys(values: Mapping[str, Any], known: Collection[str], prefix: str) 
         if key not in known:
             missing = [name for name in known if name not in values]
             if suggestion := suggest(key, missing):
-                # Ignoring a misspelled clip would give wrong vectors without an error.
+                # For example, the vectors would be wrong if a misspelled `cell_clip` was ignored.
                 raise ConfigError(f"Unknown key '{prefix}{key}'.{suggestion}")
             warn(f"Ignoring the unknown key '{prefix}{key}' in the options.")
 
@@ -138,7 +138,7 @@ def _check_keys(values: Mapping[str, Any], known: Collection[str], prefix: str) 
 
 
 def _transposed(name: str, shape: tuple[int, int], parameter: str) -> Entry:
-    """Return the entry of a matrix that TensorFlow applies as x W and torch as x W^T."""
+    """Return the entry of a matrix W that TensorFlow stores for x W and torch for x W^T."""
     return Entry(name, shape, (parameter,), lambda a: (a.T,), lambda a: a.T)
 
 

@@ -42,7 +42,7 @@ CHARACTERS = "char.dic"
 WORDS = "word.dic"
 EMBEDDER = "token_embedder.pkl"
 ENCODER = "encoder.pkl"
-#: The files that identify such a directory.
+#: The files that identify a directory as such a model.
 WEIGHTS = (EMBEDDER, ENCODER)
 
 # Settings that cannot be derived from tensors. All published models have these values (issue 26 of
@@ -67,8 +67,8 @@ def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:
         WeightsError: A file is missing or damaged, or the files are from different models.
     """
     tensors = read_state_dict(folder / EMBEDDER) | read_state_dict(folder / ENCODER)
-    settings = _settings_file(folder)
-    config, lexicon = _read_config(folder, tensors, settings)
+    architecture = _find_architecture(folder)
+    config, lexicon = _read_config(folder, tensors, architecture)
     entries = [*_embedder_entries(lexicon, config.lstm), *_lstm_entries(config.lstm)]
     parameters = read_parameters(entries, tensors.get, tensors, folder)
     if unexpected := tensors.keys() - {entry.name for entry in entries}:
@@ -86,13 +86,15 @@ def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:
     except WeightsError as error:
         raise WeightsError(f"{folder}, {WORDS} and {CHARACTERS}: {error}") from None
     files = [folder / name for name in (CONFIG, CHARACTERS, WORDS, EMBEDDER, ENCODER)]
-    return bilm, tuple(file for file in (*files, settings) if file is not None and file.is_file())
+    if architecture is not None:
+        files.append(architecture)
+    return bilm, tuple(file for file in files if file.is_file())
 
 
 # ---------------------------------------------------------------------------------------- settings
 
 
-def _settings_file(folder: Path) -> Path | None:
+def _find_architecture(folder: Path) -> Path | None:
     """Return the architecture file that `config_path` specifies, if the model contains it."""
     config = folder / CONFIG
     config_path = read_json(config).get("config_path") if config.is_file() else None
@@ -111,7 +113,7 @@ def _settings_file(folder: Path) -> Path | None:
 
 
 def _read_config(
-    folder: Path, tensors: Mapping[str, Array], settings: Path | None
+    folder: Path, tensors: Mapping[str, Array], architecture: Path | None
 ) -> tuple[BiLMConfig, LexiconConfig]:
     """Derive the configuration from the tensors and the architecture file."""
     n_words, word_dim = _matrix_shape(tensors, "word_emb_layer.embedding.weight")
@@ -135,13 +137,13 @@ def _read_config(
         "proj_clip": _CLIP,
         "use_skip_connections": True,
     }
-    if settings is not None:
-        _apply_settings(settings, lexicon, lstm)
+    if architecture is not None:
+        _apply_settings(architecture, lexicon, lstm)
     try:
         config = BiLMConfig.from_dict({"lstm": lstm, "lexicon": lexicon})
     except ConfigError as error:
         raise ConfigError(
-            f"{settings or folder} is not a supported model of ELMoForManyLangs: {error}"
+            f"{architecture or folder} is not a supported model of ELMoForManyLangs: {error}"
         ) from None
     assert config.lexicon is not None
     return config, config.lexicon
@@ -160,10 +162,10 @@ def _numbered_tensors(tensors: Mapping[str, Array], pattern: str) -> list[Array]
 
 
 def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -> None:
-    """Read settings that cannot be derived from tensors from the architecture file."""
+    """Replace settings that cannot be derived from tensors by those in the architecture file."""
     values = read_json(path)
 
-    def get(section: str, key: str) -> Any:
+    def get_setting(section: str, key: str) -> Any:
         group = values.get(section)
         if not isinstance(group, Mapping) or key not in group:
             hint = suggest(key, group) if isinstance(group, Mapping) else ""
@@ -171,13 +173,13 @@ def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -
         return group[key]
 
     for section, expected in (("token_embedder", "cnn"), ("encoder", "elmo")):
-        if str(name := get(section, "name")).lower() != expected:
+        if str(name := get_setting(section, "name")).lower() != expected:
             raise ConfigError(
                 f"{path}: unsupported {section}.name {name!r}. Expected '{expected}' (ELMo)."
             )
-    lexicon |= {key: get("token_embedder", key) for key in _LEXICON_SETTINGS}
+    lexicon |= {key: get_setting("token_embedder", key) for key in _LEXICON_SETTINGS}
     # In ELMoForManyLangs, 0 means no clipping.
-    lstm |= {key: get("encoder", key) or None for key in ("cell_clip", "proj_clip")}
+    lstm |= {key: get_setting("encoder", key) or None for key in ("cell_clip", "proj_clip")}
 
 
 # ----------------------------------------------------------------------------------------- tensors
@@ -251,10 +253,14 @@ def _read_dic(path: Path) -> list[str]:
     try:
         lines = read_bounded(path, WeightsError).decode("utf-8").split("\n")
     except FileNotFoundError:
-        raise WeightsError(f"The model's lexicon {path} does not exist.") from None
+        raise WeightsError(
+            f"{path}, the lexicon of the model, does not exist. Copy it from the original model."
+        ) from None
     except UnicodeDecodeError as error:
-        raise WeightsError(f"{path} is not valid UTF-8 at byte {error.start:,}.") from None
-    entries: dict[int, str] = {}
+        raise WeightsError(
+            f"{path} is not valid UTF-8 at byte {error.start:,}. Copy the file again."
+        ) from None
+    entries = []
     for number, line in enumerate(lines, start=1):
         if not line.strip("\r"):
             continue
@@ -264,10 +270,11 @@ def _read_dic(path: Path) -> list[str]:
                 f"Invalid line in {path}:{number}: {line[:60]!r}. Expected an entry, a tab and its "
                 "index."
             )
-        if int(index) in entries:
-            raise WeightsError(f"Duplicate index {index} in {path}:{number}.")
-        entries[int(index)] = entry[0] if entry else "\u3000"
-    missing = next((index for index in range(len(entries)) if index not in entries), None)
-    if missing is not None:
-        raise WeightsError(f"{path} has no entry with index {missing}: lines are missing.")
-    return [entries[index] for index in range(len(entries))]
+        entries.append((int(index), entry[0] if entry else "\u3000"))
+    entries.sort()
+    if [index for index, _ in entries] != list(range(len(entries))):
+        raise WeightsError(
+            f"Invalid indices in {path}: expected each index from 0 to {len(entries) - 1} once. "
+            "Copy the file again."
+        )
+    return [entry for _, entry in entries]

@@ -9,8 +9,8 @@ other tokens in the batch. Instead, W has one scale per row and x one scale per 
 `model/quantize.py`, and sums are exact integers.
 
 W has 8 bits. x has 7 bits or, where 7 bits are not accurate enough, 14 bits in two halves.
-onnxruntime is fastest with unsigned x and signed W. It adds two 8-bit products in a 16-bit
-register, which overflows silently on CPUs without VNNI; products with 7 bits do not overflow.
+onnxruntime is fastest with unsigned x and signed W. On CPUs without VNNI, it adds two products in a
+16-bit register, which can overflow silently if x has 8 bits, but not if x has 7 bits.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from elmokit.model.quantize import MAX_INT8
 _OPSET = 17
 _IR_VERSION = 8
 
-# Smaller matrices stay float32, because quantizing their input takes longer than it saves.
+# Smaller matrices stay float32, because quantizing their input takes more time than it saves.
 _SMALLEST_INT8 = 1 << 14
-_ZERO = 64  # represents 0 in unsigned 7-bit numbers, 0 to 127
-_HALF = 128
-_LARGEST_TOKEN = _ZERO - 1
-_LARGEST_WIDE_TOKEN = _HALF * _LARGEST_TOKEN + _LARGEST_TOKEN
-_TINY = 1e-30  # avoids a division by zero for tokens that are all zeros
+_ZERO_POINT = 64  # represents 0 in unsigned 7-bit numbers, from 0 to 127
+_BASE = 128  # a wide x is `_BASE` * its upper half + its lower half
+_MAX_X = _ZERO_POINT - 1
+_MAX_WIDE_X = _BASE * _MAX_X + _MAX_X
+_MIN_RANGE = 1e-30  # avoids a division by zero for tokens whose values are all 0
 
 #: Axes of an input or output: sizes, or names of axes with variable sizes.
 Axes = Sequence[int | str]
@@ -50,14 +50,14 @@ def to_array(parameter: Tensor) -> Matrix:
 
 
 class Graph:
-    """A graph under construction. All names in it start with the name of the graph.
+    """An ONNX graph under construction. The names of its values start with the name of the graph.
 
     Args:
         name: The name of the graph.
         storage: "float32", or "int8" for all matrices except small ones.
     """
 
-    def __init__(self, name: str, storage: str = "float32") -> None:
+    def __init__(self, name: str, storage: str) -> None:
         self.name = name
         self.storage = storage
         self._nodes: list[onnx.NodeProto] = []
@@ -71,7 +71,7 @@ class Graph:
         self._weights.append(numpy_helper.from_array(np.asarray(values, order="C"), name))
         return name
 
-    def number(self, value: float) -> str:
+    def scalar(self, value: float) -> str:
         """Store a float and return its name."""
         return self.weight(np.array(value, dtype=np.float32))
 
@@ -118,19 +118,19 @@ class Graph:
         inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
         weight = self.weight(np.rint(w * inverse[:, None]).astype(np.int8).T)
         largest = self.op("ReduceMax", self.op("Abs", x), axes=[-1])
-        steps = _LARGEST_WIDE_TOKEN if wide else _LARGEST_TOKEN
+        max_x = _MAX_WIDE_X if wide else _MAX_X
         token_scale = self.op(
-            "Mul", self.op("Max", largest, self.number(_TINY)), self.number(1 / steps)
+            "Mul", self.op("Max", largest, self.scalar(_MIN_RANGE)), self.scalar(1 / max_x)
         )
         rounded = self.op("Round", self.op("Div", x, token_scale))
         if wide:
-            half = self.number(_HALF)
-            shifted = self.op("Add", rounded, self.number(_ZERO))
-            high = self.op("Floor", self.op("Div", shifted, half))
-            low = self.op("Sub", rounded, self.op("Mul", high, half))
+            base = self.scalar(_BASE)
+            shifted = self.op("Add", rounded, self.scalar(_ZERO_POINT))
+            high = self.op("Floor", self.op("Div", shifted, base))
+            low = self.op("Sub", rounded, self.op("Mul", high, base))
             sums = self.op(
                 "Add",
-                self.op("Mul", self._integer_product(high, weight), half),
+                self.op("Mul", self._integer_product(high, weight), base),
                 self._integer_product(low, weight),
             )
         else:
@@ -143,10 +143,10 @@ class Graph:
 
     def _integer_product(self, x: str, weight: str) -> str:
         """Add the product of a weight and integers from -64 to 63, and return its name."""
-        zero = self.weight(np.array(_ZERO, dtype=np.uint8))
-        shifted = self.op("Add", x, self.number(_ZERO))
+        zero_point = self.weight(np.array(_ZERO_POINT, dtype=np.uint8))
+        shifted = self.op("Add", x, self.scalar(_ZERO_POINT))
         unsigned = self.op("Cast", shifted, to=TensorProto.UINT8)
-        sums = self.op("MatMulInteger", unsigned, weight, zero)
+        sums = self.op("MatMulInteger", unsigned, weight, zero_point)
         return self.op("Cast", sums, to=TensorProto.FLOAT)
 
     def proto(self) -> onnx.GraphProto:

@@ -62,7 +62,7 @@ def _characters(graph: Graph, ids: str, encoder: CharacterEncoder) -> str:
 def _lexicon(graph: Graph, ids: str, encoder: LexiconEncoder) -> str:
     zero, one, axis = graph.ints(0), graph.ints(1), graph.ints(1)
     end = graph.ints(np.iinfo(np.int64).max)
-    # Padding uses the first row, as in the reference implementation.
+    # Padding is mapped to the first row, as in the reference implementation.
     rows = graph.op("Max", graph.op("Sub", ids, one), zero)
     parts = []
     if encoder.word_embed is not None:
@@ -122,7 +122,7 @@ def bilm_model(bilm: BiLM, storage: str = "float32") -> onnx.ModelProto:
     cell = graph.input("cell", [2, lstm.n_layers, "S", h])
     hidden = graph.input("hidden", [2, lstm.n_layers, "S", d])
     mask = _token_mask(graph, x, lengths)  # (T, B, 1)
-    zero = graph.number(0)
+    zero = graph.scalar(0)
     x = graph.op("Where", mask, graph.op("Transpose", x, perm=[1, 0, 2]), zero)  # (T, B, D)
     initial = [_expand_state(graph, state, lengths) for state in (cell, hidden)]
 
@@ -135,14 +135,14 @@ def bilm_model(bilm: BiLM, storage: str = "float32") -> onnx.ModelProto:
             previous = outputs[direction][-1]
             state = [_select_state(graph, states, direction, j) for states in initial]
             *final_state, r = _scan(graph, layer, direction, j, previous, mask, state)
-            skip = j > 0 and lstm.use_skip_connections
-            outputs[direction].append(graph.op("Add", r, previous) if skip else r)
+            has_skip = j > 0 and lstm.use_skip_connections
+            outputs[direction].append(graph.op("Add", r, previous) if has_skip else r)
             final.append(final_state)
 
-    stacked = [graph.op("Concat", *h, axis=-1) for h in zip(*outputs, strict=True)]  # (T, B, 2D)
+    layers = [graph.op("Concat", *pair, axis=-1) for pair in zip(*outputs, strict=True)]
     axis = graph.ints(0)
-    joined = graph.op("Concat", *(graph.op("Unsqueeze", s, axis) for s in stacked), axis=0)
-    masked = graph.op("Where", mask, joined, zero)
+    stacked = graph.op("Concat", *(graph.op("Unsqueeze", h, axis) for h in layers), axis=0)
+    masked = graph.op("Where", mask, stacked, zero)  # (L + 1, T, B, 2D)
     transposed = graph.op("Transpose", masked, perm=[0, 2, 1, 3])
     graph.output(transposed, "layers", [bilm.config.n_layers, "B", "T", 2 * d])
     for name, index, size in (("next_cell", 0, h), ("next_hidden", 1, d)):
@@ -170,8 +170,8 @@ def _expand_state(graph: Graph, state: str, lengths: str) -> str:
 
 def _select_state(graph: Graph, state: str, direction: int, layer: int) -> str:
     """Return the state of one layer: (2, L, B, size) -> (B, size)."""
-    side = graph.op("Gather", state, graph.weight(np.array(direction)), axis=0)
-    return graph.op("Gather", side, graph.weight(np.array(layer)), axis=0)
+    layers = graph.op("Gather", state, graph.weight(np.array(direction)), axis=0)
+    return graph.op("Gather", layers, graph.weight(np.array(layer)), axis=0)
 
 
 def _scan(
@@ -234,7 +234,7 @@ def _lstm_step(name: str, layer: LstmLayer, storage: str) -> onnx.GraphProto:
 def _clip(graph: Graph, x: str, limit: float | None) -> str:
     if limit is None:
         return x
-    return graph.op("Clip", x, graph.number(-limit), graph.number(limit))
+    return graph.op("Clip", x, graph.scalar(-limit), graph.scalar(limit))
 
 
 def _sigmoids_first(rows: NDArray[np.float32]) -> NDArray[np.float32]:

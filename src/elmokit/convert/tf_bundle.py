@@ -53,7 +53,6 @@ class StoredTensor:
         shard: The file that contains the values.
         offset: The position of the values in the file.
         size: The size in bytes.
-        is_sliced: Whether the tensor is stored in slices, as a partitioned variable.
     """
 
     description: str
@@ -62,14 +61,8 @@ class StoredTensor:
     shard: Path
     offset: int
     size: int
-    is_sliced: bool
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
-        if self.is_sliced:
-            raise WeightsError(
-                f"{self.description} was saved in slices (a partitioned variable), which is not "
-                "supported. Save it as one tensor with tf.train.Saver."
-            )
         if self.dtype not in _DTYPES:
             raise WeightsError(
                 f"{self.description} has TensorFlow data type {self.dtype}; expected numbers."
@@ -199,8 +192,7 @@ def _parse_header(header: bytes) -> int:
 
 
 def _parse_entry(prefix: Path, n_shards: int, name: str, entry: bytes) -> StoredTensor:
-    fields = list(_read_fields(entry))
-    values = dict(fields)
+    values = dict(_read_fields(entry))
     # Field 2 of a shape is a dimension. Field 1 of a dimension is its size.
     dims = [value for number, value in _read_fields(values.get(2, b"")) if number == 2]
     shape = tuple(int(dict(_read_fields(dim)).get(1, 0)) for dim in dims)
@@ -215,5 +207,4 @@ def _parse_entry(prefix: Path, n_shards: int, name: str, entry: bytes) -> Stored
         prefix.with_name(shard),
         offset,
         size,
-        is_sliced=any(number == 7 for number, _ in fields),
     )

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from elmokit.errors import WeightsError
 
-# `weights_only=True` accepts these functions, which can allocate any amount of memory. State dicts
-# do not need them.
+# Functions that `weights_only=True` accepts although they can allocate any amount of memory. State
+# dicts do not need them.
 _ALLOCATIONS = re.compile(rb"c(?:builtins|__builtin__)\nbytearray\n|ctorch\nTensor\n")
 
 
@@ -36,12 +36,13 @@ def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
     try:
         _check_size(path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about pickles that are rejected below
+            # torch warns about unsupported pickles, which are rejected below.
+            warnings.simplefilter("ignore", UserWarning)
             state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise WeightsError(f"The weight file {path} does not exist.") from None
     except pickle.UnpicklingError as error:
-        # The message of torch suggests executing the code.
+        # torch's own message is not shown, because it suggests executing the code.
         function = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f"it refers to {function[1]}" if function else "it is another kind of pickle"
         raise WeightsError(
@@ -64,7 +65,7 @@ def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
             arrays[name] = value.detach().numpy()
         except (RuntimeError, TypeError) as error:  # for example, a sparse tensor
             raise WeightsError(f"Tensor '{name}' in {path} is not supported: {error}") from error
-        # An expanded tensor can claim any size.
+        # The shape of an expanded tensor can be much larger than the stored data.
         if arrays[name].nbytes > value.untyped_storage().nbytes():
             raise WeightsError(f"Tensor '{name}' in {path} is larger than its stored data.")
     return arrays

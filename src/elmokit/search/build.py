@@ -235,7 +235,7 @@ class IndexOutput(Output):
     def open_run(self, manifest: Manifest) -> Iterator[bool]:
         """Lock the index and open its tables; see `Output`."""
         with run_lock(self.path):
-            # Check again: another process may have built it in the meantime.
+            # Check the output again, because another process may have built the index meanwhile.
             options = {"resume": self.resume, "overwrite": self.overwrite}
             check_index_output(self.path, **options, append=self._append)
             if (self.path / MANIFEST).exists() and not (self.overwrite or self._append):
@@ -248,7 +248,7 @@ class IndexOutput(Output):
                 raise output_error(self.path, error) from error
             finally:
                 if not any((self.path / name).exists() for name in (MANIFEST, UNFINISHED)):
-                    for name in TABLES:  # no chunk was finished
+                    for name in TABLES:  # the run ended before the first chunk was finished
                         shutil.rmtree(table_path(self.path, name), ignore_errors=True)
 
     def _start(self, manifest: Manifest, is_resumed: bool) -> None:
@@ -297,7 +297,7 @@ class IndexOutput(Output):
                     table.restore()
                 if name == "words":
                     words = table.to_table(columns=["word"]).column("word").to_pylist()
-        self._words = {word: number for number, word in enumerate(words)}
+        self._words = {word: word_id for word_id, word in enumerate(words)}
 
     def records(self) -> Records:
         """Return the records of the finished chunks; see `Output`."""
@@ -306,7 +306,7 @@ class IndexOutput(Output):
     def write(self, block: Block) -> int:
         """Append the tokens of a chunk to the tables, then record it; see `Output`."""
         versions = dict(self.meta.versions)
-        for name, table in self._rows(block).items():
+        for name, table in self._make_rows(block).items():
             if len(table):
                 written = self._lance.write_dataset(
                     table,
@@ -323,7 +323,7 @@ class IndexOutput(Output):
             versions=versions,
             records=[*meta.records, dict(block.record)],
         )
-        if versions:  # an index without tokens is an error
+        if versions:  # no table exists if the text does not contain tokens so far
             self.meta.write(self.path / UNFINISHED)
         return 0
 
@@ -345,7 +345,7 @@ class IndexOutput(Output):
         for table in tables.values():
             table.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
 
-    def _rows(self, block: Block) -> dict[str, Any]:
+    def _make_rows(self, block: Block) -> dict[str, Any]:
         """Return the rows of a chunk as an Arrow table for each table of the index."""
         import pyarrow as pa
 
@@ -355,8 +355,8 @@ class IndexOutput(Output):
         lengths, locations = arrays["lengths"][is_nonempty], arrays["places"][is_nonempty]
         starts = np.cumsum(lengths) - lengths
         words, n_known = block.words(), len(self._words)
-        numbers = np.array([self._words.setdefault(w, len(self._words)) for w in words], np.int32)
-        new = np.flatnonzero(numbers >= n_known)
+        word_ids = np.array([self._words.setdefault(w, len(self._words)) for w in words], np.int32)
+        new = np.flatnonzero(word_ids >= n_known)
         first_uses = np.unique(ids, return_index=True)[1]
         sentences = [
             [words[i] for i in ids[start : start + length].tolist()]
@@ -365,7 +365,7 @@ class IndexOutput(Output):
         texts = [text for text, keep in zip(block.texts(), is_nonempty, strict=True) if keep]
         hashes = np.array([sentence_hash(tokens) for tokens in sentences], dtype=np.int64)
         n_earlier_files = len(self.meta.inputs) - len(self.documents)
-        ordinals = self.meta.sentences + np.arange(len(lengths))
+        sentence_ids = self.meta.sentences + np.arange(len(lengths))
         offsets = np.zeros(len(lengths), dtype=np.int64)
         start = end = pa.nulls(len(ids), pa.int32())
         if block.has_spans:
@@ -373,30 +373,30 @@ class IndexOutput(Output):
             # Spans count from the start of the line; a sentence may begin before its first token.
             indents = [max(t.find(s[0]), 0) for t, s in zip(texts, sentences, strict=True)]
             offsets = arrays["spans"][starts, 0] - np.array(indents, dtype=np.int64)
-        by_token = {
+        token_columns = {
             "token": pa.array(self.meta.tokens + np.arange(len(ids))),
-            "word": pa.array(numbers[ids]),
-            "sentence": pa.array(np.repeat(ordinals, lengths)),
+            "word": pa.array(word_ids[ids]),
+            "sentence": pa.array(np.repeat(sentence_ids, lengths)),
             "sentence_hash": pa.array(np.repeat(hashes, lengths)),
             "position": pa.array(np.arange(len(ids)) - np.repeat(starts, lengths), pa.int32()),
             "start": start,
             "end": end,
         }
-        by_word = {"word": pa.array([words[i] for i in new], pa.string())}
-        by_sentence = {
+        word_columns = {"word": pa.array([words[i] for i in new], pa.string())}
+        sentence_columns = {
             "file": pa.array(n_earlier_files + locations[:, 0], pa.int32()),
             "line": pa.array(locations[:, 1]),
             "offset": pa.array(offsets),
             "text": pa.array(texts, pa.string()),
             "words": pa.ListArray.from_arrays(
-                pa.array([*starts, len(ids)], pa.int32()), pa.array(numbers[ids])
+                pa.array([*starts, len(ids)], pa.int32()), pa.array(word_ids[ids])
             ),
         }
         for choice in self.meta.choices:
             if choice.number == 0:
                 vectors = choice.apply(layers[:, first_uses[new]])
-                by_word[column_name(choice)] = vector_column(vectors)
+                word_columns[column_name(choice)] = vector_column(vectors)
             else:
-                by_token[column_name(choice)] = vector_column(choice.apply(layers))
-        rows = {"tokens": by_token, "words": by_word, "sentences": by_sentence}
-        return {name: pa.table(columns) for name, columns in rows.items()}
+                token_columns[column_name(choice)] = vector_column(choice.apply(layers))
+        columns = (token_columns, word_columns, sentence_columns)
+        return dict(zip(TABLES, map(pa.table, columns), strict=True))

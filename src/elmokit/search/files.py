@@ -8,8 +8,8 @@ sentences.lance   one row per sentence: file, line, text, words
 unfinished.json   the manifest of a running or interrupted build; renamed to index.json when the
                   build is finished
 
-Lance tables are versioned. A build adds new versions, but readers use the versions that index.json
-names, so the changes become visible only when the build is finished.
+Lance tables are versioned. A build adds new versions, but readers use the versions in index.json,
+so the changes become visible only when the build is finished.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class IndexMeta(Settings):
         stored: Label and weights of each stored layer choice.
         n_layers: Number of layers of the model, L + 1.
         dim: Size of a layer, 2D.
-        inputs: The input files, as given.
-        run: Everything else that the content depends on.
+        inputs: The input files, as specified.
+        run: All other settings that determine the content.
         tokens: Number of tokens.
         sentences: Number of sentences.
         words: Number of distinct words.
@@ -113,7 +113,7 @@ class IndexMeta(Settings):
                 another version.
         """
         if not (folder / name).exists():
-            raise DataError(_not_an_index(folder))
+            raise DataError(_describe_missing_index(folder))
         path, hint = folder / name, f"{_REBUILD}."
         values = read_json(path, error=DataError, hint=hint)
         check_format(values, path, FORMAT, VERSION, oldest=VERSION, error=DataError, hint=hint)
@@ -122,7 +122,7 @@ class IndexMeta(Settings):
             meta = cls.from_dict(values)
             _ = meta.choices
         except ConfigError as error:
-            raise damaged(folder, f"{name}: {error}") from error
+            raise _damaged_index_error(folder, f"{name}: {error}") from error
         return meta
 
 
@@ -131,7 +131,7 @@ def publish(folder: Path) -> None:
     move_into_place(folder / UNFINISHED, folder / MANIFEST)
 
 
-def _not_an_index(folder: Path) -> str:
+def _describe_missing_index(folder: Path) -> str:
     if not folder.is_dir():
         problem = "is a file" if folder.exists() else "does not exist"
         return (
@@ -146,7 +146,7 @@ def _not_an_index(folder: Path) -> str:
     return f"{folder} is not an index: it has no {MANIFEST}. Build one with: elmo index TEXT -o DIR"
 
 
-def damaged(folder: Path, reason: object) -> DataError:
+def _damaged_index_error(folder: Path, reason: object) -> DataError:
     """Return the error for an index with missing or invalid content."""
     return DataError(f"The index {folder} is damaged ({reason}). {_REBUILD} --overwrite")
 
@@ -179,9 +179,10 @@ def database_errors(folder: Path) -> Iterator[None]:
         yield
     except (ElmoError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # a panic in Lance is not an Exception
-        reason = str(error).split("\n")[0].split(", /")[0]  # without locations in Lance's source
-        raise damaged(folder, reason) from error
+    except BaseException as error:  # panics in Lance are not derived from Exception
+        # Omit the location in Lance's source code.
+        reason = str(error).split("\n")[0].split(", /")[0]
+        raise _damaged_index_error(folder, reason) from error
 
 
 def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
@@ -189,23 +190,23 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
     lance = import_lance()
     rows = {"tokens": meta.tokens, "words": meta.words, "sentences": meta.sentences}
     dims = {column_name(choice): choice.dim(meta.dim) for choice in meta.choices}
-    by_token = dims.keys() - {"layer_0"}
-    columns = {"tokens": {"token", "word", *by_token}, "words": {"word", *dims.keys() - by_token}}
+    of_tokens = dims.keys() - {"layer_0"}
+    of_words = dims.keys() - of_tokens
+    columns = {"tokens": {"token", "word", *of_tokens}, "words": {"word", *of_words}}
     check_regular_files(folder, DataError)
     tables = {}
     for name in TABLES:
         with database_errors(folder):
             table = lance.dataset(table_path(folder, name), version=meta.versions[name])
             _check_file_sizes(table)  # Lance allocates the size of a file before it reads it
-            n_rows = table.count_rows()
-        if n_rows != rows[name]:
-            raise damaged(folder, f"table {name} has {n_rows} rows, expected {rows[name]}")
-        if missing := columns.get(name, set()) - set(table.schema.names):
-            raise damaged(folder, f"table {name} has no column {missing.pop()}")
-        for column in dims.keys() & set(table.schema.names):
-            kind = table.schema.field(column).type
-            if str(kind.value_type) != "halffloat" or kind.list_size != dims[column]:
-                raise damaged(folder, f"column {column} does not have {dims[column]} dimensions")
+            if (n_rows := table.count_rows()) != rows[name]:
+                raise ValueError(f"table {name} has {n_rows} rows, expected {rows[name]}")
+            if missing := columns.get(name, set()) - set(table.schema.names):
+                raise ValueError(f"table {name} has no column {missing.pop()}")
+            for column in dims.keys() & set(table.schema.names):
+                kind = table.schema.field(column).type
+                if str(kind.value_type) != "halffloat" or kind.list_size != dims[column]:
+                    raise ValueError(f"column {column} does not have {dims[column]} dimensions")
         tables[name] = table
     return tables
 

@@ -47,12 +47,12 @@ from elmokit.search.neighbors import (
 )
 from elmokit.text.marked import MarkedWord
 
-# Rows to read and compare at once. Their float32 vectors fit into the processor's cache.
+# Number of rows that are read and compared together. Their vectors fit into the processor's cache.
 _BATCH_ROWS = 4096
 
 
 class TokenIndex:
-    """An open index. Several threads can search it at once.
+    """An open index. Several threads can search it simultaneously.
 
     Args:
         folder: The directory of the index.
@@ -90,9 +90,8 @@ class TokenIndex:
     @property
     def choices(self) -> list[LayerChoice]:
         """The layers to search by default: the stored layers, and the average if possible."""
-        choices = self.meta.choices
-        if len(self.meta.layers) == self.meta.n_layers:
-            choices = [*LayerChoice.parse_all(ALL_AND_AVERAGE, self.meta.n_layers), *choices]
+        has_all = len(self.meta.layers) == self.meta.n_layers
+        choices = [*(ALL_AND_AVERAGE if has_all else ()), *self.meta.choices]
         return LayerChoice.parse_all(choices, self.meta.n_layers)
 
     def parse(self, layer: Layers, mix: Sequence[float] | None = None) -> list[LayerChoice]:
@@ -112,7 +111,7 @@ class TokenIndex:
             )
         self._checked.add(model)
 
-    # ------------------------------------------------------------------------------- searching
+    # ---------------------------------------------------------------------------------- search
 
     def neighbors(
         self,
@@ -235,17 +234,12 @@ class TokenIndex:
         return ["token", "word", "sentence_hash", "position", *vectors]
 
     def _scan(self, table: str, columns: list[str], condition: str | None = None) -> Iterator[Any]:
-        """Yield the rows of a table in batches, optionally only those that match an SQL filter."""
+        """Yield the rows of a table in batches, optionally only rows that match an SQL filter."""
         with database_errors(self.folder):
             scanner = self.tables[table].scanner(
                 columns=columns, filter=condition, batch_size=_BATCH_ROWS
             )
             yield from scanner.to_batches()
-
-    def _take(self, table: str, rows: Sequence[int], columns: list[str] | None = None) -> Any:
-        """Return the given rows of a table, in this order."""
-        with database_errors(self.folder):
-            return self.tables[table].take(list(rows), columns=columns)
 
     # ------------------------------------------------------------------------ tokens and words
 
@@ -263,13 +257,13 @@ class TokenIndex:
                 )
         columns = ["token", "sentence", "position", "start", "end"]
         with database_errors(self.folder):  # values in the tables may be invalid
-            tokens = self._take("tokens", token_ids, columns).to_pylist()
+            tokens = self.tables["tokens"].take(list(token_ids), columns=columns).to_pylist()
             rows = sorted({token["sentence"] for token in tokens})
-            sentences = self._take("sentences", rows).to_pylist()
-            by_row = dict(zip(rows, sentences, strict=True))
-            return [self._token(token, by_row[token["sentence"]]) for token in tokens]
+            sentences = self.tables["sentences"].take(rows).to_pylist()
+            sentences_by_row = dict(zip(rows, sentences, strict=True))
+            return [self._make_token(t, sentences_by_row[t["sentence"]]) for t in tokens]
 
-    def _token(self, token: dict[str, Any], sentence: dict[str, Any]) -> Neighbor:
+    def _make_token(self, token: dict[str, Any], sentence: dict[str, Any]) -> Neighbor:
         file, offset = self.meta.inputs[sentence["file"]], sentence["offset"]
         start, end = token["start"], token["end"]
         return Neighbor(
@@ -284,11 +278,11 @@ class TokenIndex:
             line=sentence["line"],
         )
 
-    def find(self, word: str, limit: int | None = None) -> list[int]:
+    def find(self, word: str) -> list[int]:
         """Return the IDs of all tokens of a word, ignoring case."""
         condition = self.same_words(np.array([self._word_id(word)]))
         batches = self._scan("tokens", ["token"], condition)
-        return sorted(n for batch in batches for n in _integers(batch, "token").tolist())[:limit]
+        return sorted(n for batch in batches for n in _integers(batch, "token").tolist())
 
     @cached_property
     def spellings(self) -> list[str]:
@@ -301,9 +295,9 @@ class TokenIndex:
         """The number of occurrences of each word in any spelling, (V,)."""
         counts = np.zeros(self.meta.words, dtype=np.int64)
         for batch in self._scan("tokens", ["word"]):
-            counts += np.bincount(_integers(batch, "word"), minlength=len(counts))
-        totals: Ids = np.bincount(self._word_ids, weights=counts).astype(np.int64)
-        return totals[self._word_ids]
+            word_ids = self._word_ids[_integers(batch, "word")]
+            counts += np.bincount(word_ids, minlength=len(counts))
+        return counts[self._word_ids]
 
     @cached_property
     def _ids_by_word(self) -> dict[str, int]:
@@ -322,14 +316,16 @@ class TokenIndex:
 
     def vectors(self, choice: LayerChoice, token_ids: Sequence[int]) -> FloatArray:
         """Return the unit-length vectors of the given tokens in a layer, shape (n, D)."""
-        table = self._take("tokens", token_ids, self.columns([choice]))
-        return unit(self.chosen_vectors(table.combine_chunks().to_batches()[0], [choice])[0])
+        columns = self.columns([choice])
+        with database_errors(self.folder):
+            table = self.tables["tokens"].take(list(token_ids), columns=columns).combine_chunks()
+            return unit(self.chosen_vectors(table.to_batches()[0], [choice])[0])
 
     def chosen_vectors(self, batch: Any, choices: Sequence[LayerChoice]) -> list[FloatArray]:
         """Return the vectors of a batch of tokens for each choice. Reads each column once."""
         parts_by_choice = {choice: self._parts(choice) for choice in choices}
         stored = {part.label: part for parts in parts_by_choice.values() for part in parts}
-        vectors_by_label = {label: self._stored(batch, part) for label, part in stored.items()}
+        vectors_by_label = {name: self._read_vectors(batch, p) for name, p in stored.items()}
 
         def combine(choice: LayerChoice) -> FloatArray:
             parts = [vectors_by_label[part.label] for part in parts_by_choice[choice]]
@@ -345,12 +341,12 @@ class TokenIndex:
 
         return [combine(choice) for choice in choices]
 
-    def _stored(self, batch: Any, part: LayerChoice) -> FloatArray:
+    def _read_vectors(self, batch: Any, part: LayerChoice) -> FloatArray:
         if part.number == 0:
             tensor = self._layer_0[torch.from_numpy(_integers(batch, "word"))]
         else:
             tensor = _as_tensor(batch, column_name(part), part.dim(self.meta.dim))
-        vectors: FloatArray = tensor.float().numpy()  # 15 times as fast as in numpy
+        vectors: FloatArray = tensor.float().numpy()  # 15 times as fast as in NumPy
         return vectors
 
     @cached_property
@@ -359,10 +355,10 @@ class TokenIndex:
         return torch.cat([_as_tensor(batch, "layer_0", self.meta.dim) for batch in batches])
 
     def _parts(self, choice: LayerChoice) -> list[LayerChoice]:
-        """Return what a choice is computed from: itself if it is stored, otherwise layers.
+        """Return the stored choices from which a choice is computed: the choice itself, or layers.
 
         Raises:
-            ConfigError: One of them is not stored in the index.
+            ConfigError: The index does not store the choice or the layers.
         """
         if self.meta.stored.get(choice.label) == list(choice.weights):
             return [choice]

@@ -1,9 +1,9 @@
 """Search a text for the nearest tokens in context, as in Table 4 of the paper.
 
 A query is a word in its sentence. In each requested layer, every token of the text is compared with
-the query by cosine similarity, and the k nearest tokens are kept with their sentences. The search
-is exact, and its memory usage does not grow with the text. The text is embedded only once for all
-queries, because this takes most of the time.
+the query by cosine similarity, and the k nearest tokens are returned with their sentences. The
+search is exact, and its memory usage does not grow with the text. The text is embedded only once
+for all queries, because embedding takes most of the time.
 
     from elmokit.search.neighbors import neighbors
 
@@ -39,12 +39,12 @@ Distinct = Literal["token", "sentence", "word"]
 
 # Tokens to embed at once. Their vectors take about 100 MB for the largest released model.
 _WINDOW_TOKENS = 8192
-_CONTEXT = 9  # tokens shown on each side of a neighbor
+_CONTEXT_TOKENS = 9  # tokens shown on each side of a neighbor
 _MAX_SHOWN = 20  # neighbors per list shown in a notebook
 
 
 class Passage(NamedTuple):
-    """A sentence of a text, and a description of its position."""
+    """A sentence of a text, and a description of its position, such as "file.txt:3"."""
 
     tokens: Sequence[str]
     where: str = ""
@@ -70,7 +70,7 @@ class NeighborFilter(Settings):
 class Neighbor:
     """A token of a text or of an index, as the neighbor of a query.
 
-    Only the tokens of an index have the attributes after `where`.
+    The attributes after `where` are set only for tokens of an index.
 
     Attributes:
         score: The cosine similarity to the query.
@@ -80,7 +80,7 @@ class Neighbor:
         sentence_id: The ID of the sentence in the index.
         text: The original text of the sentence.
         span: Start and end of the token in `text`; None if the text was already tokenized.
-        file: The file of the sentence, as given when the index was built.
+        file: The file of the sentence, as specified when the index was built.
         line: The line of the sentence in the file.
     """
 
@@ -146,13 +146,13 @@ class Neighbors:
         """Show the neighbors in their sentences in a notebook."""
         from elmokit import html
 
-        left, right = self.query.context(_CONTEXT)
+        left, right = self.query.context(_CONTEXT_TOKENS)
         parts = [html.marked_table([[left, self.query.word, right]])]
         for name, nearest in self.by_layer.items():
             parts.append(html.caption(name if nearest else f"{name}: no neighbors"))
             rows = []
             for n in nearest[:_MAX_SHOWN]:
-                left, right = n.marked.context(_CONTEXT)
+                left, right = n.marked.context(_CONTEXT_TOKENS)
                 rows.append([f"{n.score:.3f}", left, n.word, right])
             parts.append(html.marked_table(rows))
         return "".join(parts)
@@ -164,7 +164,8 @@ class Neighbors:
         for name, nearest in self.by_layer.items():
             lines.append(f"{name}:" if nearest else f"{name}: no neighbors")
             lines += [
-                f"  {n.score:.3f}  {n.word:<{width}}  {n.marked.format(_CONTEXT)}" for n in nearest
+                f"  {n.score:.3f}  {n.word:<{width}}  {n.marked.format(_CONTEXT_TOKENS)}"
+                for n in nearest
             ]
         return "\n".join(lines)
 
@@ -195,7 +196,7 @@ def neighbors(
         filter: Which tokens may be neighbors.
         state: Initial LSTM state of each sentence, including the queries.
         max_tokens: Stop after the sentence that reaches this number of tokens.
-        on_window: Called with the number of tokens searched so far.
+        on_window: Called with the number of tokens that have been searched.
 
     Returns:
         One result per query, in the same order.
@@ -203,7 +204,7 @@ def neighbors(
     marked = [q if isinstance(q, MarkedWord) else MarkedWord.read(q) for q in queries]
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     layers = model.compute([q.tokens for q in marked], state)
-    parsed = [Query(q, h[:, q.position]) for q, h in zip(marked, layers, strict=True)]
+    embedded = [Query(q, h[:, q.position]) for q, h in zip(marked, layers, strict=True)]
     ids_by_word: dict[str, int] = {}  # grows with the vocabulary of the text
 
     def word_ids(tokens: Iterable[str]) -> Ids:
@@ -213,7 +214,7 @@ def neighbors(
         )
 
     words = word_ids(q.word for q in marked)
-    tokens = query_tokens(parsed, choices, words, Query.vector)
+    tokens = query_tokens(embedded, choices, words, Query.vector)
     search = ExactSearch(SearchRequest(tokens, choices, k, filter or NeighborFilter()))
     neighbors_by_id: dict[int, Neighbor] = {}
     end = 0
@@ -244,7 +245,7 @@ def neighbors(
         end = int(starts[-1])
         if on_window is not None:
             on_window(end)
-    return list_neighbors(parsed, choices, search.best, neighbors_by_id, end)
+    return list_neighbors(embedded, choices, search.best, neighbors_by_id, end)
 
 
 def _tokenize(
@@ -324,7 +325,7 @@ class SearchRequest(NamedTuple):
         choices: The layers to compare.
         k: Neighbors per query and layer.
         filter: Which tokens may be neighbors.
-        min_count: For an index, return only words that occur at least this often.
+        min_count: In an index, the minimum number of occurrences of a neighbor's word.
     """
 
     queries: Tokens
@@ -335,7 +336,7 @@ class SearchRequest(NamedTuple):
 
 
 class ExactSearch:
-    """Keep the k nearest tokens of each query while blocks of tokens are added.
+    """A search for the k nearest tokens of each query, to which blocks of tokens are added.
 
     Args:
         request: The queries and options.
@@ -415,7 +416,7 @@ def list_neighbors(
         queries: The queries.
         choices: The layers that were compared.
         best: The ids and scores of the nearest tokens, for each layer.
-        tokens: The tokens by id. Their scores are ignored.
+        tokens: The nearest tokens by id. Their scores are ignored.
         n_searched: Number of tokens that were searched.
     """
 

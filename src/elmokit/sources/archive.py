@@ -17,15 +17,15 @@ from elmokit.convert import elmo_for_many_langs
 from elmokit.errors import WeightsError, join_names, output_error
 from elmokit.sources import hdf5dir, modeldir
 
-# The largest published model is 0.4 GB; with a million words, it would be 2.5 GB.
+# The largest published model has 0.4 GB. With a million words, it would have 2.5 GB.
 _MAX_BYTES = 16 << 30
-# Maximum compression ratio, plus an allowance for small archives. Weights hardly compress; text
-# compresses about fourfold.
+# Maximum compression ratio, plus an allowance for small archives. Compression hardly reduces the
+# size of weights, and reduces the size of text about fourfold.
 _MAX_RATIO = 100
 _ALLOWANCE = 16 << 20
 _MAX_ENTRIES = 10_000
 _MAX_DEPTH = 20
-# bzip2 and LZMA can return gigabytes for one small read.
+# Other methods (bzip2 and LZMA) can return gigabytes for one small read.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -62,7 +62,7 @@ def _check(entries: list[zipfile.ZipInfo], path: Path) -> None:
         problem = "it uses an unsupported compression method; expected stored or deflated"
     if problem:
         raise WeightsError(
-            f"{path} was rejected: {problem}. If you trust the archive, unpack it and load the "
+            f"{path} was rejected: {problem}. If you trust the archive, extract it and load the "
             "directory."
         )
 
@@ -85,7 +85,7 @@ def _find_model(root: Path, path: Path) -> Path:
     listed = join_names(str(entry.relative_to(root)) for entry in models or entries)
     if models:
         raise WeightsError(
-            f"{path} contains several models: {listed}. Unpack it and load one of the directories."
+            f"{path} contains several models: {listed}. Extract it and load one of the directories."
         )
     raise WeightsError(
         f"{path} contains no model: expected options.json and an HDF5 file in one directory, or "

@@ -17,23 +17,23 @@ Rows = list[tuple[str, str]]
 def architecture_rows(config: BiLMConfig) -> Rows:
     """Describe the architecture of a biLM."""
     cnn, lstm = config.char_cnn or config.lexicon, config.lstm
-    rows = [("input", _input(config))]
+    rows = [("input", _describe_input(config))]
     if cnn is not None and cnn.filters:
         widths = f"{min(width for width, _ in cnn.filters)} to {cnn.max_width}"
         text = f"{cnn.n_filters} filters of width {widths}, {cnn.activation}"
         rows.append(("encoder", f"{text}, highway layers: {cnn.n_highway}"))
     layers = "one for the token encoder and one for each LSTM layer"
-    clips = f"cell {lstm.cell_clip or 'none'}, projection {lstm.proj_clip or 'none'}"
+    limits = f"cell {lstm.cell_clip or 'none'}, projection {lstm.proj_clip or 'none'}"
     skip = "yes" if lstm.use_skip_connections else "no"
     return [
         *rows,
         ("layers", f"{config.n_layers} vectors of {config.output_dim} per token, {layers}"),
         ("LSTM", f"cell {lstm.dim}, projection {lstm.projection_dim} per direction"),
-        ("clipping", f"{clips}; skip connections {skip}"),
+        ("clipping", f"{limits}; skip connections {skip}"),
     ]
 
 
-def _input(config: BiLMConfig) -> str:
+def _describe_input(config: BiLMConfig) -> str:
     if (cnn := config.char_cnn or config.lexicon) is None:
         return f"word ids, a closed vocabulary of {config.n_words:,}"
     limit = f"at most {cnn.max_characters_per_token} per token (including markers)"
@@ -66,21 +66,20 @@ def training_rows(metadata: Mapping[str, Any]) -> Rows:
         for name in ("steps", "tokens")
         if isinstance(training.get(name), int)
     )
-    perplexity = _perplexity(metadata.get("perplexity", training.get("perplexity")))
-    before = _perplexity(training.get("perplexity_before"))
+    perplexity = metadata.get("perplexity", training.get("perplexity"))
     rows += [
         ("training", counts),
-        ("perplexity", perplexity),
-        ("perplexity of the base model", before),
+        ("perplexity", _format_perplexity(perplexity)),
+        ("perplexity of the base model", _format_perplexity(training.get("perplexity_before"))),
     ]
     return [(label, text) for label, text in rows if text]
 
 
-def _perplexity(results: Any) -> str:
+def _format_perplexity(results: Any) -> str:
     return ", ".join(
-        f"{m['mean']:.1f} ({m['state']})"
-        for m in (results if isinstance(results, list) else [results])
-        if isinstance(m, Mapping) and isinstance(m.get("mean"), int | float) and "state" in m
+        f"{r['mean']:.1f} ({r['state']})"
+        for r in (results if isinstance(results, list) else [results])
+        if isinstance(r, Mapping) and isinstance(r.get("mean"), int | float) and "state" in r
     )
 
 
@@ -145,10 +144,10 @@ def onnx_card(card: str | None, name: str, config: BiLMConfig, onnx: Mapping[str
 `encoder.onnx` computes x_k from token ids, and `bilm.onnx` the layers from x_k. You can run them
 with onnxruntime, or load them in elmokit without torch: `elmokit.load("path/to/this/folder")`. The
 weights are stored as {onnx["storage"]}. The language-model head and its words are not included.
-{_onnx_error(onnx.get("error"))}"""
+{_describe_error(onnx.get("error"))}"""
 
 
-def _onnx_error(error: Mapping[str, Any] | None) -> str:
+def _describe_error(error: Mapping[str, Any] | None) -> str:
     if not error:
         return ""
     return f"""

@@ -39,11 +39,11 @@ _TIMEOUT = 30.0
 _MAX_ATTEMPTS = 5
 # Seconds between the first two attempts. The delay doubles after each failed attempt.
 _RETRY_DELAY = 1.0
-_MAX_RETRY_DELAY = 30.0
 # The largest published model is 0.4 GB, and its options file is 1 kB.
 _MAX_BYTES = 16 << 30
 _MAX_JSON_BYTES = 64 << 20
-# Status codes that may be temporary. 416: the file has become shorter than the partial download.
+# Status codes of errors that may be temporary. 416 means that the file has become shorter than the
+# partial download.
 _TEMPORARY = (408, 416, 425, 429, 500, 502, 503, 504)
 _NETWORK_ERRORS = (
     urllib.error.URLError,
@@ -52,7 +52,7 @@ _NETWORK_ERRORS = (
     TimeoutError,
     ssl.SSLError,
 )
-# Not retried if no data has been received yet.
+# Errors that are not retried if no data has been received yet.
 _PERMANENT_ERRORS = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError)
 
 _logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def is_url(text: str) -> bool:
 
 
 def cached_path(url: str) -> Path:
-    """Return the path of a URL in the cache, which contains the host and path of the URL."""
+    """Return the path of a URL in the cache, which includes the host and the path of the URL."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -123,7 +123,7 @@ def _download_lock(destination: Path) -> Iterator[None]:
 
 
 class _Download:
-    """A download that can take several requests."""
+    """A download, which may require several requests."""
 
     def __init__(self, url: str, destination: Path) -> None:
         self.url, self.destination = url, destination
@@ -143,10 +143,10 @@ class _Download:
             largest = max(largest, self.size)
             if failures >= _MAX_ATTEMPTS:
                 raise self._error(f"{reason} (after {_MAX_ATTEMPTS} attempts)")
-            time.sleep(min(_RETRY_DELAY * 2 ** max(failures - 1, 0), _MAX_RETRY_DELAY))
+            time.sleep(_RETRY_DELAY * 2 ** max(failures - 1, 0))
 
     def _try(self) -> str | None:
-        """Make one request. Return None if the file is complete, otherwise the reason why not."""
+        """Make one request. Return None if the file is complete, and otherwise the reason."""
         try:
             return self._request()
         except urllib.error.HTTPError as error:
@@ -172,8 +172,8 @@ class _Download:
         start = self.size if version else 0
         headers = {"User-Agent": f"elmokit/{__version__}", "Accept-Encoding": "identity"}
         if version and start:
-            # The server returns the remaining bytes if it still has this version, otherwise all
-            # bytes of the new one.
+            # If the server still has this version, it returns the remaining bytes, and otherwise
+            # all bytes of the new version.
             headers |= {"Range": f"bytes={start}-", "If-Range": version}
         request = urllib.request.Request(self.url, headers=headers)
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
@@ -229,10 +229,11 @@ class _Download:
                 bar.update(len(data))
 
     def _error(self, reason: str) -> DownloadError:
-        saved = f" {self.size:,} bytes were saved; the next download resumes." if self.size else ""
+        saved = f" {self.size:,} bytes were saved; try again to resume." if self.size else ""
         return DownloadError(
-            f"Cannot download {self.url}: {reason}.{saved} Without a network, download the file "
-            f"elsewhere and copy it to {self.destination}, or load a model from a local path."
+            f"Cannot download {self.url}: {reason}.{saved} Without a network connection, download "
+            f"the file elsewhere and copy it to {self.destination}, or load a model from a local "
+            "path."
         )
 
 

@@ -24,12 +24,12 @@ _SUFFIXES = (".hdf5", ".h5")
 
 
 def is_options(name: str) -> bool:
-    """Return whether a file name belongs to an options file."""
+    """Return whether a file name is that of an options file."""
     return name.lower().endswith(OPTIONS)
 
 
 def is_weights(name: str) -> bool:
-    """Return whether a file name belongs to an HDF5 file."""
+    """Return whether a file name is that of an HDF5 file."""
     return name.lower().endswith(_SUFFIXES)
 
 
@@ -105,7 +105,7 @@ def save(parts: ModelParts, path: Path, *, overwrite: bool = False) -> None:
 
 
 def _choose(folder: Path, kind: str, other: Path | None) -> Path:
-    """Choose the only file of a kind, or the file whose name matches `other` or the default name.
+    """Return the only file of a kind, or the file whose name matches `other` or the default name.
 
     Args:
         folder: The directory of the file.
@@ -119,16 +119,16 @@ def _choose(folder: Path, kind: str, other: Path | None) -> Path:
     )
     files = sorted(path for path in folder.iterdir() if path.is_file() and is_kind(path.name))
     matching = kind if other is None else other.stem.removesuffix(other_kind) + kind
-    for choice in (
+    for candidates in (
         files,
         [path for path in files if path.stem == matching],
         [path for path in files if kind in path.stem.lower()],
     ):
-        if len(choice) == 1:
-            return choice[0]
-    listed = join_names(path.name for path in files)
+        if len(candidates) == 1:
+            return candidates[0]
+    names = join_names(path.name for path in files)
     raise WeightsError(
         f"Expected one {description} in {folder}, such as "
-        f"{OPTIONS if kind == 'options' else WEIGHTS}; found {listed}. Pass the options file as "
+        f"{OPTIONS if kind == 'options' else WEIGHTS}; found {names}. Pass the options file as "
         "the model, and the HDF5 file with --weights FILE (in Python: weights=...)."
     )

@@ -1,4 +1,4 @@
-"""Load models from the Hugging Face Hub: `hf://user/model`, `hf://user/model@revision`.
+"""Download models from the Hugging Face Hub: `hf://user/model`, `hf://user/model@revision`.
 
 huggingface_hub (extra `hub`) downloads and caches them, and its environment variables apply:
 `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`. If the Hub cannot be reached, a cached copy
@@ -22,13 +22,12 @@ from elmokit.errors import (
     warn,
 )
 from elmokit.sources import hdf5dir, modeldir
-from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.modelfiles import CONFIG, VOCABULARY, read_config
 
 _PREFIX = "hf://"
 _NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^\s@]+))?")
 _PART = re.compile(r"model-\d+\.safetensors")
-# Seconds to wait for the Hub to list files.
+# Timeout in seconds for listing the files of a model.
 _TIMEOUT = 10.0
 
 
@@ -48,24 +47,12 @@ def parse(name: str) -> tuple[str, str]:
     return match["repo"], match["revision"] or "main"
 
 
-def load(name: str, *, vocab: Path | None = None) -> ModelParts:
-    """Load a model from the Hub. Downloads it unless it is cached.
+def fetch(name: str) -> Path:
+    """Download a model unless it is cached, and return its local directory.
 
     Args:
         name: `hf://user/model`, or `hf://user/model@revision` with a branch, a tag or a commit.
-        vocab: A vocabulary to use instead of the model's own.
     """
-    folder = _fetch(name)
-    if modeldir.is_model_dir(folder):
-        parts = modeldir.load(folder, vocab=vocab)
-    else:
-        parts = hdf5dir.load(*hdf5dir.find(folder), vocab=vocab)
-    parts.source = name
-    return parts
-
-
-def _fetch(name: str) -> Path:
-    """Return the local directory of a model, which is downloaded if necessary."""
     with optional_imports("hub", f"The model {name}"):
         from huggingface_hub import constants
     repo, revision = parse(name)
@@ -91,12 +78,12 @@ def _download(name: str, repo: str, revision: str) -> Path:
     """Download the files of a model, then update the branch or tag in the cache.
 
     In this order, an interrupted download does not affect the previous copy. Weights are downloaded
-    last, so a copy is complete if it contains weights.
+    after the other files, so a copy is complete if it contains weights.
     """
     from huggingface_hub import HfApi
 
     info = HfApi(endpoint=_endpoint()).model_info(repo, revision=revision, timeout=_TIMEOUT)
-    files = _model_files(name, [file.rfilename for file in info.siblings or ()])
+    files = _select_files(name, [file.rfilename for file in info.siblings or ()])
     commit = str(info.sha)
     if CONFIG in files:
         # Check the format before downloading weights: other libraries use the same file names.
@@ -108,8 +95,8 @@ def _download(name: str, repo: str, revision: str) -> Path:
     return _snapshot(repo, revision, files)
 
 
-def _model_files(model: str, files: list[str]) -> list[str]:
-    """Select the files of a model directory, or of an AllenNLP or bilm-tf model."""
+def _select_files(model: str, files: list[str]) -> list[str]:
+    """Return the files of a model directory, or of an AllenNLP or bilm-tf model."""
     top_level = [name for name in files if "/" not in name]
     names = [name for name in top_level if name in modeldir.FILES or _PART.fullmatch(name)]
     if {CONFIG, modeldir.WEIGHTS} <= set(names):
@@ -160,5 +147,5 @@ def _cached(name: str, repo: str, revision: str, reason: str) -> Path:
 def _endpoint() -> str:
     from huggingface_hub import constants
 
-    # huggingface_hub reads the variable only when it is imported. Users may set it later.
+    # huggingface_hub reads the variable only when it is imported, but users may set it later.
     return str(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")

@@ -1,4 +1,4 @@
-"""Save and load model directories in elmokit's format. All files are validated on loading.
+"""Save and load model directories in elmokit's format. Loading validates all files.
 
 config.json           the configuration of the biLM, and metadata
 model.safetensors     the weights, named as in the `state_dict`; large weights in several files,
@@ -38,7 +38,6 @@ from elmokit.sources.tensors import (
     read_tensors,
     write_tensors,
 )
-from elmokit.storage.atomic import restore_directory
 from elmokit.storage.manifest import write_json
 from elmokit.storage.overwrite import DirectoryKind, new_directory
 from elmokit.storage.regular import resolve_output
@@ -71,7 +70,7 @@ class ModelParts:
             prefix `bilm.` or `head.`.
         card: The text of the model card.
         metadata: Other entries of `config.json`, such as `name` and `training`.
-        source: The source that the model was loaded from, for messages.
+        source: Where the model was loaded from, for messages.
         files: The files that the model was loaded from.
     """
 
@@ -97,18 +96,18 @@ class ModelParts:
 
     def check(self) -> None:
         """Raise an error if the parts do not match."""
-        config, source = self.bilm.config, self.source or "The model"
-        if config.lexicon is not None and isinstance(self.bilm.encoder, LexiconEncoder):
+        encoder, source = self.bilm.encoder, self.source or "The model"
+        if isinstance(encoder, LexiconEncoder):
             try:
-                self.bilm.encoder.required_lexicon.check(config.lexicon)
+                encoder.required_lexicon.check(encoder.config)
             except WeightsError as error:
                 raise WeightsError(f"{source}: {error}") from None
-        modelfiles.check_vocabulary(self.vocabulary, config, source)
+        modelfiles.check_vocabulary(self.vocabulary, self.config, source)
         if self.head is not None and self.vocabulary is not None:
-            words, rows = len(self.vocabulary), len(self.head.bias)
-            if words != rows:
+            n_words, n_rows = len(self.vocabulary), len(self.head.bias)
+            if n_words != n_rows:
                 raise WeightsError(
-                    f"{source}: the vocabulary has {words:,} words, but the head has {rows:,} "
+                    f"{source}: the vocabulary has {n_words:,} words, but the head has {n_rows:,} "
                     f"rows. {VOCABULARY} is from another model, or lines are missing."
                 )
 
@@ -151,18 +150,18 @@ def save(
         write_tensors(weights, folder / WEIGHTS, storage=storage, part_bytes=part_bytes)
         if parts.vocabulary is not None:
             parts.vocabulary.save(folder / VOCABULARY)
-        if isinstance(parts.bilm.encoder, LexiconEncoder):
-            modelfiles.write_lexicon(parts.bilm.encoder.required_lexicon, folder / LEXICON)
+        if parts.bilm.lexicon is not None:
+            modelfiles.write_lexicon(parts.bilm.lexicon, folder / LEXICON)
         if parts.head is not None:
             write_tensors(parts.head.state_dict(), folder / HEAD, storage=storage)
         if parts.warm is not None:
             write_tensors(parts.warm._asdict(), folder / WARM)
         if parts.accumulators is not None:
             write_tensors(parts.accumulators, folder / ADAGRAD)
-        text = parts.card
-        if text is None or card.is_generated(text):
-            text = card.generate_card(parts, path.name)
-        (folder / CARD).write_bytes(text.encode("utf-8", "replace"))
+        card_text = parts.card
+        if card_text is None or card.is_generated(card_text):
+            card_text = card.generate_card(parts, path.name)
+        (folder / CARD).write_bytes(card_text.encode("utf-8", "replace"))
 
 
 def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
@@ -172,8 +171,6 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
         path: The directory.
         vocab: A vocabulary to use instead of the one in the directory.
     """
-    path = Path(path)
-    restore_directory(path)
     config, metadata = modelfiles.read_config(path / CONFIG, FORMAT, FORMAT_VERSION)
     vocab = vocab or (path / VOCABULARY if (path / VOCABULARY).is_file() else None)
     parts = ModelParts(
@@ -194,15 +191,15 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
 
 def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
     bilm = _read_module(lambda: BiLM(config), path)
-    if config.lexicon is not None and isinstance(bilm.encoder, LexiconEncoder):
-        limit = config.lexicon.max_characters_per_token
+    if isinstance(bilm.encoder, LexiconEncoder):
+        limit = bilm.encoder.config.max_characters_per_token
         bilm.encoder.lexicon = modelfiles.read_lexicon(path.parent / LEXICON, limit)
     return bilm
 
 
 def _read_head(path: Path, config: BiLMConfig) -> LMHead:
     bias = read_shapes(path).get("bias", ())
-    # Without a valid bias, any size results in the correct error message.
+    # If the bias is invalid, `_read_module` reports it, for any number of words.
     n_words = bias[0] if len(bias) == 1 else 1
     return _read_module(lambda: LMHead(n_words, config.lstm.projection_dim), path)
 

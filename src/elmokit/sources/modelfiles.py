@@ -49,13 +49,18 @@ def select_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_lexicon(lexicon: Lexicon, path: Path) -> None:
     """Write the words and characters of a model with a lexicon."""
-    # JSON, because a character may be a line break.
+    # The format is JSON, because a character may be a line break.
     values = {"words": lexicon.words, "characters": lexicon.characters}
     write_json(path, values, ensure_ascii=False, indent=0)
 
 
 def read_lexicon(path: Path, max_characters: int) -> Lexicon:
-    """Read a file written by `write_lexicon`."""
+    """Read a file that `write_lexicon` has written.
+
+    Args:
+        path: The file.
+        max_characters: The maximum number of characters per token.
+    """
     values = read_json(path)
     try:
         words, characters = (
@@ -78,5 +83,5 @@ def check_vocabulary(vocabulary: Vocabulary | None, config: BiLMConfig, source: 
 
 def read_card(path: Path) -> str | None:
     """Read the model card, if it exists."""
-    # Reading bytes preserves line endings. Invalid UTF-8 in a card is not an error.
+    # The text is decoded from bytes, which preserves line endings. Invalid UTF-8 is not an error.
     return read_bounded(path, WeightsError).decode("utf-8", "replace") if path.is_file() else None

@@ -27,7 +27,6 @@ from elmokit.errors import WeightsError, check_choice, optional_imports
 from elmokit.model.lexicon import Lexicon
 from elmokit.sources import card, modelfiles
 from elmokit.sources.modelfiles import CARD, CONFIG, LEXICON, VOCABULARY
-from elmokit.storage.atomic import restore_directory
 from elmokit.storage.manifest import write_json
 from elmokit.storage.overwrite import DirectoryKind, new_directory
 from elmokit.storage.regular import resolve_output
@@ -61,9 +60,9 @@ class OnnxParts:
         lexicon: The words and characters of a model with a lexicon.
         warm: The state of `state="warm"`: cell (2, L, 1, H), hidden (2, L, 1, D).
         card: The text of the model card.
-        metadata: Other entries of `config.json`. The entry `onnx` contains the data type of the
+        metadata: Other entries of `config.json`. The entry `onnx` describes the data type of the
             weights and the accuracy loss.
-        source: The source that the model was loaded from, for messages.
+        source: Where the model was loaded from, for messages.
         files: The files that the model was loaded from.
     """
 
@@ -91,7 +90,7 @@ def is_onnx_dir(path: Path) -> bool:
 
 
 def check_available() -> None:
-    """Raise an error if the packages that write and check ONNX are not installed."""
+    """Raise an error if the packages for the conversion to ONNX are not installed."""
     with optional_imports("onnx", "Exporting to ONNX"):
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
@@ -102,7 +101,8 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
 
     Args:
         parts: The model; its head is not converted.
-        storage: "float32", or "int8": a quarter of the size, about twice as fast, less accurate.
+        storage: "float32", or "int8", which needs a quarter of the space and is about twice as
+            fast, but less accurate.
     """
     check_choice("storage", storage, STORAGES)
     check_available()
@@ -149,14 +149,12 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
             cell, hidden = parts.warm
             np.savez(folder / WARM, cell=cell, hidden=hidden)
         name = str(parts.metadata.get("name") or path.name)
-        text = card.onnx_card(parts.card, name, parts.config, parts.metadata["onnx"])
-        (folder / CARD).write_bytes(text.encode("utf-8", "replace"))
+        card_text = card.onnx_card(parts.card, name, parts.config, parts.metadata["onnx"])
+        (folder / CARD).write_bytes(card_text.encode("utf-8", "replace"))
 
 
 def load(path: Path) -> OnnxParts:
-    """Load an ONNX directory, except for the graphs, which onnxruntime reads."""
-    path = Path(path)
-    restore_directory(path)
+    """Load an ONNX directory. The graphs are not loaded, because onnxruntime reads them."""
     config, metadata = modelfiles.read_config(path / CONFIG, FORMAT, FORMAT_VERSION)
     vocab = path / VOCABULARY
     parts = OnnxParts(
@@ -182,8 +180,9 @@ def _read_warm(path: Path, config: BiLMConfig) -> tuple[FloatArray, FloatArray]:
     lstm = config.lstm
     shapes = [(2, lstm.n_layers, 1, size) for size in (lstm.dim, lstm.projection_dim)]
     try:
-        with zipfile.ZipFile(path) as archive:  # check for decompression bombs
+        with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
+        # Check the size before NumPy decompresses the arrays, because it can be much larger.
         if size > sum(4 * math.prod(shape) for shape in shapes) + _NPZ_OVERHEAD:
             raise ValueError(f"its uncompressed size is {size:,} bytes")
         with np.load(path, allow_pickle=False) as file:
@@ -194,7 +193,7 @@ def _read_warm(path: Path, config: BiLMConfig) -> tuple[FloatArray, FloatArray]:
                     f"it contains {array.dtype} {list(array.shape)}; expected finite float32 "
                     f"values, {list(shape)}"
                 )
-    except Exception as error:  # NumPy also raises errors of zlib and Python's tokenizer
+    except Exception as error:  # NumPy raises many types, for example errors of zlib
         raise WeightsError(
             f"{path} cannot be read as the warm state of this model: {error}. It is damaged, or "
             "from a different model. Convert the model again."

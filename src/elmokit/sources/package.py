@@ -24,7 +24,7 @@ GROUP = "elmokit_models"
 
 _NAME = re.compile(r"[a-z0-9]+([-_.][a-z0-9]+)*")
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.dev|\.post)\d+)?")
-# The earliest date that zip files support. With a fixed date, the same model gives the same bytes.
+# The earliest date that zip files support. A fixed date makes wheels reproducible.
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MODULE = '''"""The model {name} for elmokit."""
 
@@ -50,7 +50,7 @@ class InstalledModel(NamedTuple):
 
 
 def installed_models() -> dict[str, InstalledModel]:
-    """Return the models in installed packages by name."""
+    """Return the models in installed packages, by name."""
     models = {}
     for entry in importlib.metadata.entry_points(group=GROUP):
         if entry.dist is not None:
@@ -69,7 +69,7 @@ def build_package(model: Path, output: Path, *, name: str, version: str) -> Path
         version: The version of the package, such as 1.0.0.
 
     Returns:
-        The path of the wheel. The same model gives the same bytes.
+        The path of the wheel, which is byte-identical for the same arguments.
     """
     if not modeldir.is_model_dir(model):
         problem = "is not a model directory" if model.exists() else "does not exist"
@@ -90,7 +90,7 @@ def build_package(model: Path, output: Path, *, name: str, version: str) -> Path
     with replace_file(wheel) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         record = []
         for path, content in _contents(model, module, name, version):
-            # Not compressed, because weights hardly compress.
+            # The files are stored without compression, which would hardly reduce their size.
             info = zipfile.ZipInfo(path, _DATE)
             info.external_attr = 0o644 << 16
             archive.writestr(info, content)

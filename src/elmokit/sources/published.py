@@ -1,7 +1,7 @@
 """Load published models by name: the four English models of AllenNLP.
 
-Files are downloaded once to the cache. You can also copy them to the cache. `ELMOKIT_ALLENNLP_URL`
-selects a mirror.
+Files are downloaded to the cache once. You can also copy them there yourself.
+`ELMOKIT_ALLENNLP_URL` selects a mirror.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PUBLISHED = {
 
 
 def is_name(text: str) -> bool:
-    """Return whether a string has the form of the name of a published model."""
+    """Return whether a string begins like the name of a published model."""
     return text.startswith(_PREFIX)
 
 
@@ -84,7 +84,6 @@ def load(name: str, *, vocab: Path | None = None) -> ModelParts:
     weights = fetch(model.url(hdf5dir.WEIGHTS), model.cached_path(hdf5dir.WEIGHTS))
     with _suggest_new_download(weights):
         parts = hdf5dir.load(options, weights, vocab=vocab)
-    parts.source = name
     parts.metadata["name"] = name
     return parts
 

@@ -53,17 +53,17 @@ def load_parts(
         raise WeightsError(f"The model name is empty. Expected {_FORMATS}.")
     vocab = None if vocab is None else _expand_user(vocab)
     try:
-        if hub.is_name(source) or published.is_name(source):
-            if weights is not None:
-                raise _redundant_weights(source, weights)
-            load = hub.load if hub.is_name(source) else published.load
-            parts = load(source, vocab=vocab)
+        if weights is not None and (hub.is_name(source) or published.is_name(source)):
+            raise _redundant_weights(source, weights)
+        if published.is_name(source):
+            parts = published.load(source, vocab=vocab)
         else:
             if weights is None and is_url(source) and hdf5dir.is_options(source):
-                # The weights are in the same directory, as for the published models.
+                # Published models have their weights in the same directory.
                 weights = source[: -len(hdf5dir.OPTIONS)] + hdf5dir.WEIGHTS
-            weights = None if weights is None else _resolve(weights, weights=True)
-            parts = _load(_resolve(source), weights, vocab)
+            weights = None if weights is None else _resolve(weights, is_model=False)
+            local = hub.fetch(source) if hub.is_name(source) else _resolve(source)
+            parts = _load(local, weights, vocab)
     except OSError as error:
         raise WeightsError(f"{source} cannot be read: {error.strerror or error}.") from error
     except MemoryError as error:
@@ -73,7 +73,7 @@ def load_parts(
 
 
 def named_models() -> dict[str, Path]:
-    """Return the bundled models and those in a repository clone and in installed packages, by name.
+    """Return the bundled and installed models by name, and those in a clone of the repository.
 
     These names take precedence over files in the working directory. To load a file, use ./NAME.
     """
@@ -82,29 +82,34 @@ def named_models() -> dict[str, Path]:
     return {name: model.path for name, model in installed_models().items()} | bundled
 
 
-def _resolve(path: str | Path, *, weights: bool = False) -> Path:
-    """Return the local path of a model or weight file, specified as a name, URL or path."""
-    text = str(path)
-    named = {} if weights else named_models()
-    if text in named:
-        return named[text]
-    if is_url(text):
-        return fetch(text, published.cached_path(text))
+def _resolve(path: str | Path, *, is_model: bool = True) -> Path:
+    """Return the local path of a model or weight file.
+
+    Args:
+        path: A path or URL, or the name of a model.
+        is_model: Whether it is a model, not a weight file.
+    """
+    source = str(path)
+    named = named_models() if is_model else {}
+    if source in named:
+        return named[source]
+    if is_url(source):
+        return fetch(source, published.cached_path(source))
     local = _expand_user(path)
     restore_directory(local)
-    if local.exists() or (not weights and tfdir.find_prefix(local) is not None):
+    if local.exists() or (is_model and tfdir.find_prefix(local) is not None):
         return local
     siblings = [entry.name for entry in local.parent.iterdir()] if local.parent.is_dir() else []
     hint = suggest(local.name, siblings)
-    if weights:
-        raise WeightsError(f"The weight file {text!r} does not exist.{hint}")
-    if text in _INSTALLABLE:
-        hint = f" Install its package, elmokit-{text}."
-    elif f"allennlp:{text}" in published.PUBLISHED:
-        hint = f" Did you mean 'allennlp:{text}'?"
+    if not is_model:
+        raise WeightsError(f"The weight file {source!r} does not exist.{hint}")
+    if source in _INSTALLABLE:
+        hint = f" Install its package, elmokit-{source}."
+    elif f"allennlp:{source}" in published.PUBLISHED:
+        hint = f" Did you mean 'allennlp:{source}'?"
     names = [*named, *published.PUBLISHED]
     raise WeightsError(
-        f"Model {text!r} not found.{hint or suggest(text, names)} Expected a path or one of: "
+        f"Model {source!r} not found.{hint or suggest(source, names)} Expected a path or one of: "
         f"{', '.join(names)}."
     )
 
@@ -158,15 +163,13 @@ def _load_many_langs(path: Path, vocab: Path | None) -> ModelParts:
         )
     bilm, files = elmo_for_many_langs.read(path)
     metadata = {"converted_from": [file.name for file in files]}
-    parts = ModelParts(bilm, metadata=metadata, source=str(path), files=files)
-    parts.check()
-    return parts
+    return ModelParts(bilm, metadata=metadata, source=str(path), files=files)
 
 
 def _is_checkpoint(path: Path) -> bool:
     if not path.is_dir():
         return tfdir.find_prefix(path) is not None
-    # A directory can contain bilm-tf checkpoints as well as the HDF5 weights exported from them.
+    # A directory can contain both bilm-tf checkpoints and the HDF5 weights exported from them.
     return tfdir.is_tf_dir(path) and not any(hdf5dir.is_weights(e.name) for e in path.iterdir())
 
 
@@ -182,4 +185,6 @@ def _may_be_hdf5(path: Path) -> bool:
 
 
 def _redundant_weights(source: object, weights: object) -> WeightsError:
-    return WeightsError(f"{source} already contains weights. Do not specify others ({weights}).")
+    return WeightsError(
+        f"{source} already contains weights. Do not specify another weight file ({weights})."
+    )

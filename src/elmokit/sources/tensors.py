@@ -29,13 +29,13 @@ Storage = Literal["float32", "float16", "int8"]
 STORAGES: tuple[str, ...] = get_args(Storage)
 
 _SCALE = ".scale"
-# Smaller matrices are stored as float32: int8 would save little space and reduce the accuracy of
-# character embeddings.
+# Smaller matrices are stored as float32, because int8 would save little space and reduce the
+# accuracy of character embeddings.
 _SMALLEST_INT8 = 1 << 14
 
 # Supported data types, which are converted to float32.
 _FLOATS = ("F32", "F16", "BF16", "F64")
-# Maximum number of problems in an error message. Files of another model can have hundreds.
+# Maximum number of problems in an error message. A file of another model can have hundreds.
 _MAX_PROBLEMS = 5
 
 
@@ -55,8 +55,9 @@ def read_tensors(path: Path, expected: Mapping[str, Shape]) -> dict[str, Tensor]
     """
     tensors: dict[str, Tensor] = {}
     with _open_parts(path) as files:
-        names = [*expected, *(n for n in files if n not in expected and not _is_scale(n, files))]
-        problems = [p for name in names if (p := _problem(name, files, expected))]
+        unexpected = (n for n in files if n not in expected and not _is_scale(n, files))
+        names = [*expected, *unexpected]
+        problems = list(filter(None, (_find_problem(name, files, expected) for name in names)))
         if problems:
             raise WeightsError(
                 f"{path} does not match its config.json: {'; '.join(problems[:_MAX_PROBLEMS])}. "
@@ -102,12 +103,12 @@ def write_tensors(
     size = 0
     for name, tensor in tensors.items():
         stored = _convert(name, tensor.detach().to("cpu", torch.float32), storage)
-        n = sum(t.numel() * t.element_size() for t in stored.values())
-        if part_bytes is not None and parts[-1] and size + n > part_bytes:
+        n_bytes = sum(t.numel() * t.element_size() for t in stored.values())
+        if part_bytes is not None and parts[-1] and size + n_bytes > part_bytes:
             parts.append({})
             size = 0
         parts[-1] |= stored
-        size += n
+        size += n_bytes
     for number, part in enumerate(parts, start=1):
         save_tensors(part, part_path(path, number))
 
@@ -119,8 +120,8 @@ def part_path(path: Path, number: int) -> Path:
 
 def _convert(name: str, tensor: Tensor, storage: Storage) -> dict[str, Tensor]:
     if storage == "int8" and tensor.dim() == 2 and tensor.numel() >= _SMALLEST_INT8:
-        q, scale = quantize_rows(tensor)
-        return {name: q.contiguous(), name + _SCALE: scale.contiguous()}
+        quantized, scale = quantize_rows(tensor)
+        return {name: quantized.contiguous(), name + _SCALE: scale.contiguous()}
     if storage == "float16":
         half = tensor.to(torch.float16)
         if not bool(torch.isfinite(half).all()):
@@ -133,7 +134,7 @@ def _is_scale(name: str, names: Mapping[str, Any]) -> bool:
     return name.endswith(_SCALE) and name[: -len(_SCALE)] in names
 
 
-def _problem(name: str, files: Mapping[str, Any], expected: Mapping[str, Shape]) -> str:
+def _find_problem(name: str, files: Mapping[str, Any], expected: Mapping[str, Shape]) -> str:
     """Describe the problem with a tensor, or return an empty string if it is valid."""
     if name not in expected:
         return f"unexpected tensor '{name}'"
@@ -157,7 +158,7 @@ def _problem(name: str, files: Mapping[str, Any], expected: Mapping[str, Shape])
 
 @contextmanager
 def _open_parts(path: Path) -> Iterator[dict[str, Any]]:
-    """Open all parts of a file, and yield the part that contains each tensor."""
+    """Open all parts of a file, and yield a dictionary from tensor names to the open parts."""
     with ExitStack() as stack:
         files: dict[str, Any] = {}
         for part in (path, *path.parent.glob(f"{path.stem}-[0-9]*{path.suffix}")):
@@ -167,6 +168,6 @@ def _open_parts(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    # A sum is four times faster than checking every value, and is finite only if all values are.
-    # Every value is checked only if the sum overflows.
+    # Computing a sum is four times as fast as checking every value. A finite sum means that all
+    # values are finite. Otherwise, check every value, because the sum may only have overflowed.
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())

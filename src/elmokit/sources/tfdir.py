@@ -1,7 +1,8 @@
 """Load training checkpoints of bilm-tf: the biLM, its LM head and the accumulators of Adagrad.
 
-    checkpoint                           names the newest checkpoint
-    model.ckpt-12.index                  and .data-00000-of-00001: a checkpoint
+    checkpoint                           the name of the newest checkpoint
+    model.ckpt-12.index                  the index of a checkpoint
+    model.ckpt-12.data-00000-of-00001    the values of its tensors
     options.json                         the training options
     vocab.txt                            optional: the vocabulary
 
@@ -60,8 +61,9 @@ _RENAMED = (
 def find_prefix(path: Path) -> Path | None:
     """Return the prefix of a checkpoint, such as `model.ckpt-12`.
 
-    The path is the prefix, a file of the checkpoint, or the file `checkpoint`, which selects the
-    newest checkpoint. For any other path, return None.
+    Args:
+        path: The prefix, a file of the checkpoint, or the file `checkpoint`, which contains the
+            name of the newest checkpoint. For any other path, the result is None.
     """
     if path.name == _NEWEST and path.is_file():
         return _newest(path.parent)
@@ -80,7 +82,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
     The accumulators are loaded only if the checkpoint contains all of them.
 
     Args:
-        path: A checkpoint, or a directory; in a directory, the newest checkpoint is loaded.
+        path: A checkpoint, or a directory, from which the newest checkpoint is loaded.
         vocab: The vocabulary. Default: `vocab.txt` in the same directory, if it exists.
 
     Raises:
@@ -93,8 +95,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
     options = prefix.with_name(OPTIONS)
     if not options.is_file():
         raise WeightsError(
-            f"{options} does not exist. Copy it from the directory in which bilm-tf trained the "
-            "model."
+            f"{options} does not exist. Copy it from the directory where bilm-tf trained the model."
         )
     tensors = read_index(prefix)
     config = bilm_hdf5.read_options(options)
@@ -183,7 +184,7 @@ def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _put_specials_first(parts: ModelParts) -> None:
     """Move the special symbols to the start of the vocabulary, as training and scoring require.
 
-    In bilm-tf, they can have any index; one of its vocabularies starts with `</S>`.
+    In bilm-tf, they can have any index. For example, one of its vocabularies starts with `</S>`.
     """
     words = () if parts.vocabulary is None else parts.vocabulary.words
     specials = [words.index(special) for special in SPECIALS if special in words]
@@ -216,13 +217,13 @@ def _newest(folder: Path) -> Path:
     if files:
         raise WeightsError(
             f"{folder} contains several checkpoints ({join_names(files)}), but no file '{_NEWEST}' "
-            "that contains the name of the newest. Specify the path of one of them."
+            "with the name of the newest. Specify the path of one of them."
         )
     raise WeightsError(f"No checkpoint {name or 'model.ckpt-N'}{INDEX} found in {folder}.")
 
 
 def _newest_name(path: Path) -> str | None:
-    """Read the name in a file `checkpoint`, without its directory, which may not exist here."""
+    """Read the name in a file `checkpoint`, without its directory, which may no longer exist."""
     if not path.is_file():
         return None
     text = read_bounded(path, WeightsError, max_bytes=1 << 20).decode("utf-8", "replace")

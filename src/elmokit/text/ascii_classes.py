@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import unicodedata
 
-# Other classes are represented by control characters. They cannot be confused with control
-# characters of the text, which are mapped to SYMBOL.
+# Other classes are represented by control characters. These cannot be confused with control
+# characters of the text, because those are mapped to SYMBOL.
 SYMBOL = "\x01"  # always a token: dashes, emoji, other punctuation, control characters
 ELLIPSIS = "\x02"
 IDEOGRAPH = "\x03"  # always a token: characters of scripts that are written without spaces
@@ -51,7 +51,7 @@ _IDEOGRAPHS = (
 
 
 class _Table(dict[int, str]):
-    """A table for `str.translate`, filled on demand."""
+    """A table for `str.translate`, which is filled when characters are used."""
 
     def __missing__(self, code: int) -> str:
         mapped = self[code] = _ascii_class(chr(code))
@@ -71,9 +71,9 @@ def _ascii_class(character: str) -> str:
         return "Q"
     if 0x1F3FB <= code <= 0x1F3FF:  # skin tones, which follow an emoji
         return EXTEND
-    plain = unicodedata.normalize("NFKC", character)
-    if len(plain) == 1 and plain.isascii() and plain.isprintable():
-        return plain
+    normalized = unicodedata.normalize("NFKC", character)
+    if len(normalized) == 1 and normalized.isascii() and normalized.isprintable():
+        return normalized
     # All other code points, including private and unassigned ones, are treated as letters.
     return _BY_CATEGORY.get(unicodedata.category(character), "q")
 

@@ -47,13 +47,13 @@ class Line(NamedTuple):
 
 @dataclass
 class SkippedLines:
-    """Counts skipped lines, which are not valid UTF-8.
+    """The number of lines that were skipped because they are not valid UTF-8.
 
     Attributes:
         allowed: Whether to skip such lines. Otherwise, they raise an error that mentions the
             option --skip-bad.
         count: Number of skipped lines.
-        first: Describes the first skipped line.
+        first: Description of the first skipped line.
     """
 
     allowed: bool = True
@@ -71,8 +71,8 @@ def read_lines(
     Args:
         paths: Text files. "-" is standard input. Files with the extensions .gz, .xz, .bz2 and .zst
             are decompressed.
-        skipped: Counts lines that are not valid UTF-8, and defines whether they are allowed. None:
-            raise an error that does not mention --skip-bad, because the caller does not support it.
+        skipped: Counts lines that are not valid UTF-8, and defines whether they are skipped.
+            Default: such lines raise an error that does not mention --skip-bad.
 
     Raises:
         DataError: A file is missing, damaged or not valid UTF-8, or a line is too long.
@@ -94,7 +94,7 @@ def read_pieces(
     path = os.fspath(file)
     name = "standard input" if path == STDIN else path
     number, incomplete, is_start = 1, b"", True
-    for raw in chain(_raw_lines(path, name, max_bytes), [b""]):
+    for raw in chain(_read_raw_lines(path, name, max_bytes), [b""]):
         if not raw and is_start:
             return
         piece = incomplete + (_check_encoding(raw, name) if number == 1 and is_start else raw)
@@ -116,15 +116,15 @@ def read_pieces(
 
 
 def _split_incomplete_end(raw: bytes) -> tuple[bytes, bytes]:
-    """Split off the last character if it may be incomplete, or a line end that may be."""
+    """Split off the end of a piece if it may be only a part of a character or of a line end."""
     for n in range(1, min(4, len(raw)) + 1):
         if raw[-n] & 0xC0 != 0x80:  # the first byte of a character
             return (raw[:-n], raw[-n:]) if raw[-n] >= 0xC0 or raw[-n:] == b"\r" else (raw, b"")
     return raw, b""
 
 
-def _raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
-    """Yield lines as bytes. Errors of files and decompressors are converted to a `DataError`."""
+def _read_raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
+    """Yield lines as bytes, and convert errors of files and decompressors to a `DataError`."""
     check_files([path])
     number = 0
     try:
@@ -139,8 +139,10 @@ def _raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
             f"{name} is truncated: the compressed data ends after line {number}. "
             "Copy or download it again."
         ) from None
-    except Exception as error:  # decompressors raise various errors
-        raise DataError(f"Cannot read {name} after line {number}: {error}") from error
+    except Exception as error:  # decompressors raise many types
+        raise DataError(
+            f"Cannot read {name} after line {number}: {error}. Check the file and its permissions."
+        ) from error
 
 
 def check_files(files: Iterable[str | os.PathLike[str]]) -> None:
@@ -156,14 +158,17 @@ def check_files(files: Iterable[str | os.PathLike[str]]) -> None:
                 message += " Expected a file. To pass text: echo 'I read it .' | elmo COMMAND -"
             raise DataError(message)
         if name != STDIN and Path(name).is_dir():
-            raise DataError(f"{name} is a directory: expected a file. List its files: {name}/*")
+            raise DataError(f"{name} is a directory; expected a file. Specify its files: {name}/*")
 
 
 def text_size(files: Iterable[str | os.PathLike[str]]) -> int | None:
-    """Return the total size of text files in bytes, or None if a file must be read to know it."""
+    """Return the total size of text files in bytes.
+
+    The result is None if a file is compressed, or if it is not a regular file.
+    """
     paths = [Path(file) for file in files]
-    unknown = (".gz", ".xz", ".bz2", ".zst", ".parquet")
-    if any(path.suffix.lower() in unknown or not path.is_file() for path in paths):
+    compressed = (*_DECOMPRESSORS, ".parquet")
+    if any(path.suffix.lower() in compressed or not path.is_file() for path in paths):
         return None
     return sum(path.stat().st_size for path in paths)
 
@@ -178,28 +183,21 @@ def _encoding_hint(name: str, *, can_skip: bool) -> str:
     )
 
 
-_BYTE_ORDER_MARKS = {  # UTF-32 first, because UTF-32-LE begins with the mark of UTF-16-LE
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 # Magic numbers of compressed files, which are not valid UTF-8.
 _COMPRESSED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
 def _check_encoding(raw: bytes, name: str) -> bytes:
-    """Return the first line without byte order mark.
+    """Return the first line without its byte order mark, if any.
 
     Raises:
         DataError: The file is compressed, or not encoded in UTF-8.
     """
-    for mark, encoding in _BYTE_ORDER_MARKS.items():
-        if raw.startswith(mark):
-            raise DataError(
-                f"{name} is encoded in {encoding.upper()}: expected UTF-8. Convert it with: "
-                f"iconv -f {encoding} -t utf-8"
-            )
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError(
+            f"{name} is encoded in UTF-16; expected UTF-8. Convert it with: "
+            "iconv -f utf-16 -t utf-8"
+        )
     for magic, suffix in _COMPRESSED.items():
         if raw.startswith(magic):
             raise DataError(
@@ -209,8 +207,8 @@ def _check_encoding(raw: bytes, name: str) -> bytes:
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
-# Modules with a function `open`. The first installed module is used. `compression.zstd` is part of
-# Python since version 3.14.
+# Modules with a function `open`. The first installed module is used. Python has included
+# `compression.zstd` since version 3.14.
 _DECOMPRESSORS = {
     ".gz": ("gzip",),
     ".xz": ("lzma",),

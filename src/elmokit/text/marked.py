@@ -73,7 +73,9 @@ class MarkedWord:
         if not isinstance(sentence, str):
             return _from_tokens(sentence, position)
         if position is not None:
-            raise DataError(f"position requires a list of tokens, not a string. {_EXAMPLE}")
+            raise DataError(
+                f"The argument position requires a list of tokens, not a string. {_EXAMPLE}"
+            )
         return _from_tokenized_text(sentence) if tokenized else _from_text(sentence)
 
 

@@ -117,7 +117,8 @@ _UNIT = f"(?:{_UNITS}){_END}"
 _PATH_END = r"""(?:[^\s<>"'.,;:!?()\[\]{}]|\([^\s<>()]*\))"""  # the end of a URL is not punctuation
 _NAME = f"(?i:{_DOMAINS}|{_EXTENSIONS}){_END}"
 
-_ADDRESSES = [  # lookbehinds ensure that matches do not start within a word, so the time is linear
+# The time is linear, because lookbehinds prevent matches that start within a word.
+_ADDRESSES = [
     rf"""(?i:(?:https?|ftp)://|mailto:|www\.)[^\s<>"]*{_PATH_END}""",
     rf"(?<![\w.+%-]){_A}[\w.+%-]*@{_A}[\w.-]*{_A}",
     rf"""(?<![\w#~%.-])(?:[\w#~%-]++\.)+{_NAME}(?:/[^\s<>"]*{_PATH_END})?|{_START}\.{_NAME}""",
@@ -133,7 +134,7 @@ _NUMBERS = [
     rf"[xX]?(?:\+?\d-)?(?:\d{{3}}[-/.])?\d{{3}}-\d{{4}}{_END}",  # telephone
     rf"[xX]?\d-\d{{4}}{_END}|\d{{5}}-\d{{4}}{_END}",  # extension; postal code
     rf"\+?\d++(?:-\d++){{2,}}{_END}|\d++(?:/\d++){{2,}}{_END}|\d++(?:\.\d++){{2,}}{_END}",
-    rf"(?:0?[1-9]|1[0-2])/\d\d{_END}|1[0-2]/\d{_END}",  # 9/11 is a date, 3/4 is not
+    rf"(?:0?[1-9]|1[0-2])/\d\d{_END}|1[0-2]/\d{_END}",  # 9/11 is a date, but 3/4 is not
     rf"(?<=\$)[\d.,]*\d(?=[MBTbt]{_END}|{_UNIT})",  # $3M is split, but 3M is a company
     rf"{_START}(?:\d[\d.,:]*)?\d(?={_UNIT})",
     rf"{_START}(?:\+|(?<!\.)\.)\d+{_END}",
@@ -174,7 +175,8 @@ _PLAIN_TOKEN = re.compile("|".join([f"{_A}+", *_PUNCTUATION]))
 _CONTRACTED_WORD = re.compile(_CONTRACTED)
 _DRAWING = re.compile(r"[-=*~_+<>|{}#^]{3,}")  # lines and decorations: ----->  *~*~*  ^_^
 
-_MAX_CHUNK_LENGTH = 1000  # rules with lookahead would take quadratic time for longer chunks
+# Longer chunks are only split at punctuation, because some rules take quadratic time.
+_MAX_CHUNK_LENGTH = 1000
 _MAX_CACHED_LENGTH = 40
 _MAX_CACHED_CHUNKS = 1 << 18
 
@@ -213,7 +215,7 @@ def _split_final_period(classes: str, spans: list[tuple[int, int]]) -> list[tupl
 class _ChunkCache(dict[str, tuple[str, ...]]):
     """Caches the tokens of chunks, because most chunks of a text occur many times.
 
-    A full cache is cleared, because an LRU cache would be slower.
+    When the cache is full, it is cleared, because an LRU cache would be slower.
     """
 
     def __init__(self, is_final: bool) -> None:

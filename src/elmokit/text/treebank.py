@@ -1,4 +1,4 @@
-"""Replace the escape sequences of the Penn Treebank by the characters that they represent."""
+"""Replace the escape sequences of the Penn Treebank with the characters that they represent."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ _UNESCAPED = {"``": '"', "''": '"', **_BRACKETS}
 
 
 def unescape(token: str) -> str:
-    """Replace escaped brackets, quotes, slashes and asterisks, for example "-LRB-" by "("."""
+    """Replace escaped brackets, quotes, slashes and asterisks, for example "-LRB-" with "("."""
     return _UNESCAPED.get(token) or token.replace("\\/", "/").replace("\\*", "*")

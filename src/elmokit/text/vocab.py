@@ -78,21 +78,14 @@ class Vocabulary:
         """Write the words atomically, one per line.
 
         Raises:
-            DataError: A word cannot be encoded in UTF-8.
             OutputError: The file cannot be written.
         """
         target = Path(path)
         # If the first word begins with a byte order mark, add one that is removed when reading.
         mark = _BYTE_ORDER_MARK if self.words and self.words[0].startswith(_BYTE_ORDER_MARK) else ""
-        try:
-            raw = (mark + "".join(f"{word}\n" for word in self.words)).encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"Invalid vocabulary: a word contains the lone surrogate "
-                f"{error.object[error.start]!a}, which cannot be encoded in UTF-8. Remove the word."
-            ) from None
+        text = mark + "".join(f"{word}\n" for word in self.words)
         with replace_file(target) as temporary:
-            temporary.write_bytes(raw)
+            temporary.write_bytes(text.encode("utf-8"))
 
     def index(self, word: str) -> int:
         """Return the index of `word`, or the index of <UNK> if it is not in the vocabulary.
@@ -100,14 +93,12 @@ class Vocabulary:
         Raises:
             DataError: Neither `word` nor <UNK> is in the vocabulary.
         """
-        position = self._index.get(word)
-        if position is None:
-            position = self._index.get(UNKNOWN)
-        if position is None:
+        index = self._index.get(word, self._index.get(UNKNOWN))
+        if index is None:
             raise DataError(
                 f"'{word}' is not in the vocabulary, and the vocabulary has no {UNKNOWN}."
             )
-        return position
+        return index
 
     def require_specials(self) -> None:
         """Check that the vocabulary contains <S>, </S> and <UNK>, as required by the head.
@@ -139,8 +130,8 @@ class Vocabulary:
 
 
 def _find_problem(words: Sequence[str], unit: str) -> str | None:
-    """Describe the first invalid word, with its number counted from 1."""
-    # This check of valid vocabularies is ten times as fast as the loop below.
+    """Return a description of the first invalid word, with its number counted from 1."""
+    # For valid vocabularies, this check is ten times as fast as the loop below.
     distinct = set(words)
     if len(distinct) == len(words) and "" not in distinct and "\n" not in "".join(words):
         return None

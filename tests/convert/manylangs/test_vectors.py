@@ -136,8 +136,8 @@ def test_blank_entry_is_the_ideographic_space(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("char.dic", ("a\t0\n", ""), r"char\.dic has no entry with index 0"),
-        ("char.dic", ("a\t0\n", "a\t1\n"), r"Duplicate index 1 in .*char\.dic:21"),
+        ("char.dic", ("a\t0\n", ""), r"Invalid indices in .*char\.dic"),
+        ("char.dic", ("a\t0\n", "a\t1\n"), r"Invalid indices in .*char\.dic"),
         ("char.dic", ("a\t0\n", "b\t0\n"), "characters contains 'b' twice"),
         ("char.dic", ("<pad>\t", "<gap>\t"), "characters does not contain <pad>"),
         ("char.dic", ("a\t0\n", "a\tb\tc\n"), r"char\.dic:21: .* Expected an entry, a tab"),
