@@ -254,7 +254,7 @@ def _read_dic(path: Path) -> list[str]:
         lines = read_bounded(path, WeightsError).decode("utf-8").split("\n")
     except FileNotFoundError:
         raise WeightsError(
-            f"{path}, the lexicon of the model, does not exist. Copy it from the original model."
+            f"The lexicon file {path} does not exist. Copy it from the original model."
         ) from None
     except UnicodeDecodeError as error:
         raise WeightsError(
