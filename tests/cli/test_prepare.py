@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 from elmokit.cli.prepare import prepare
 from elmokit.data.corpus import Corpus
-from elmokit.data.counting import BLOCK_CHARACTERS
+from elmokit.data.tokenizing import BLOCK_CHARACTERS
 from elmokit.errors import DataError, OutputError
 from tests.data.texts import documents_of, random_text, stored_documents
 from tests.process_utils import Pause, elmo, start
 
 # Called for each block of the text.
-BLOCK_DONE = "elmokit.data.counting.TypeCounter.add"
+BLOCK_DONE = "elmokit.data.tokenizing.TokenizedText._provisional_ids"
 
 app = typer.Typer()
 app.command()(prepare)

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from elmokit.cli.prepare import prepare as command
-from elmokit.data import counting
+from elmokit.data import tokenizing
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import prepare, read_vocabulary
@@ -82,7 +82,7 @@ def test_bytes_do_not_depend_on_blocks_or_processes(
     vocabulary = Vocabulary(WORDS)
     settings = PrepareSettings(valid=0.1)
     for name, workers, size in (("b", 2, 300), ("c", 1, 100)):
-        monkeypatch.setattr(counting, "BLOCK_CHARACTERS", size)
+        monkeypatch.setattr(tokenizing, "BLOCK_CHARACTERS", size)
         prepare([text], tmp_path / name, settings, workers=workers, vocabulary=vocabulary)
         assert files_in(tmp_path / name) == files_in(tmp_path / "a")
 

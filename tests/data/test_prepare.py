@@ -16,12 +16,12 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from elmokit.data import counting
+from elmokit.data import tokenizing
 from elmokit.data.corpus import Corpus
-from elmokit.data.counting import CountedBlock, count_block
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import Summary, prepare
 from elmokit.data.reading import LineSplitter
+from elmokit.data.tokenizing import TokenizedBlock, tokenize_block
 from elmokit.errors import ConfigError, DataError, ElmoWarning, OutputError
 from elmokit.model.chars import char_ids_table, is_truncated
 from elmokit.text.vocab import SPECIALS
@@ -49,12 +49,12 @@ def run(
     output: Path,
     *,
     workers: int = 1,
-    block_characters: int = counting.BLOCK_CHARACTERS,
+    block_characters: int = tokenizing.BLOCK_CHARACTERS,
     **given: Any,
 ) -> Summary:
     names = set(PrepareSettings.__dataclass_fields__)
     settings = PrepareSettings(**{key: given.pop(key) for key in names & given.keys()})
-    with mock.patch.object(counting, "BLOCK_CHARACTERS", block_characters):
+    with mock.patch.object(tokenizing, "BLOCK_CHARACTERS", block_characters):
         return prepare(files, output, settings, workers=workers, **given)
 
 
@@ -274,13 +274,13 @@ def test_full_disk_or_interrupt_keeps_the_old_corpus(
     before = files_in(tmp_path / "data")
     calls = Counter[str]()
 
-    def fail_later(text: bytes, splitter: LineSplitter) -> CountedBlock:
+    def fail_later(text: bytes, splitter: LineSplitter) -> TokenizedBlock:
         calls["block"] += 1
         if calls["block"] == 3:
             raise error
-        return count_block(text, splitter)
+        return tokenize_block(text, splitter)
 
-    monkeypatch.setattr("elmokit.data.counting.count_block", fail_later)
+    monkeypatch.setattr("elmokit.data.tokenizing.tokenize_block", fail_later)
     expected = OutputError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected):
         run([text], tmp_path / "data", overwrite=True, block_characters=500)

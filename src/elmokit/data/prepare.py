@@ -1,9 +1,9 @@
 """Prepare a corpus for training from text files (see `elmokit.data.layout` for the format).
 
-The first pass (`counting.py`) tokenizes blocks of text in parallel, counts the words and writes
-provisional ids. The second pass (`writing.py`) sorts the words by count and writes the final files.
-Only the distinct words and a few blocks of text are in memory. The files are written to a temporary
-directory, which needs up to twice the size of the output.
+The first pass (`tokenizing.py`) tokenizes blocks of text in parallel and writes provisional ids.
+The second pass (`writing.py`) counts the words, sorts them by count and writes the final files.
+Only the distinct words and a few blocks of text are kept in memory. All files are written to a
+temporary directory, which needs up to twice the size of the output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.counting import CountedText, OnProgress
 from elmokit.data.layout import (
     FILES,
     N_SPECIALS,
@@ -28,6 +27,7 @@ from elmokit.data.layout import (
     is_corpus,
 )
 from elmokit.data.reading import LineSplitter, check_split
+from elmokit.data.tokenizing import OnProgress, TokenizedText
 from elmokit.data.writing import write_corpus
 from elmokit.errors import ConfigError, DataError, warn
 from elmokit.parallel import available_cores
@@ -117,26 +117,23 @@ def prepare(
     kind = DirectoryKind("prepared corpus", FILES, is_corpus)
     with new_directory(target, kind, overwrite=overwrite) as folder:
         provisional_ids = folder / _PROVISIONAL_IDS
-        text = CountedText(
-            provisional_ids,
-            LineSplitter(settings.one_sentence_per_line, settings.tokenized),
-            skipped=SkippedLines(skip_bad),
-            total_bytes=text_size([*files, *valid_files]),
-            on_progress=on_progress,
-            vocabulary=() if vocabulary is None else vocabulary.words[N_SPECIALS:],
-        )
-        text.read(files, n_workers)
+        splitter = LineSplitter(settings.one_sentence_per_line, settings.tokenized)
+        skipped = SkippedLines(skip_bad)
+        total_bytes = text_size([*files, *valid_files])
+        words = SPECIALS if vocabulary is None else vocabulary.words
+        text = TokenizedText(provisional_ids, splitter, skipped, words)
+        text.read(files, n_workers, on_progress, total_bytes)
         n_train = len(text.bounds) - 1
         if valid_files:
-            text.read(valid_files, n_workers)
+            text.read(valid_files, n_workers, on_progress, total_bytes)
         held_out = np.arange(len(text.bounds) - 1) >= n_train
         if settings.valid is not None:
             held_out = choose_documents(n_train, settings.valid, settings.seed)
-        meta = write_corpus(text, held_out, settings, folder, vocabulary)
+        meta = write_corpus(text, held_out, settings, skipped.count, folder, vocabulary)
         provisional_ids.unlink()
     _warn_about_reserved(meta)
     seconds = time.monotonic() - start
-    return Summary(Path(output), meta, text.skipped.first, text.n_bytes, seconds, n_workers)
+    return Summary(Path(output), meta, skipped.first, text.n_bytes, seconds, n_workers)
 
 
 def read_vocabulary(path: File) -> Vocabulary:

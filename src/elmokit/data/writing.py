@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from elmokit import __version__
 from elmokit.data import layout
 from elmokit.data.arrays import save_array, save_rows
-from elmokit.data.counting import CountedText, RankedTypes
 from elmokit.data.layout import Meta, PrepareSettings, SplitCounts
+from elmokit.data.tokenizing import TokenizedText
 from elmokit.errors import DataError
 from elmokit.model.chars import char_ids_table, is_truncated
 from elmokit.storage.fingerprint import fingerprint_file
@@ -22,22 +22,24 @@ from elmokit.text.vocab import Vocabulary
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_CHUNK = 1 << 15  # number of types that are encoded at once
+_CHUNK = 1 << 15  # number of types to encode at a time
 
 
 def write_corpus(
-    text: CountedText,
+    text: TokenizedText,
     held_out: Mask,
     settings: PrepareSettings,
+    skipped_lines: int,
     folder: Path,
     vocabulary: Vocabulary | None = None,
 ) -> Meta:
     """Write all files of a prepared corpus.
 
     Args:
-        text: The counted text.
+        text: The tokenized text.
         held_out: Whether each document is held out.
         settings: The settings.
+        skipped_lines: Number of lines that were not valid UTF-8.
         folder: The output directory.
         vocabulary: The given vocabulary, if there is one.
 
@@ -47,40 +49,46 @@ def write_corpus(
     Raises:
         DataError: No word is frequent enough for the vocabulary.
     """
-    valid_counts = np.zeros(len(text.counter), np.int64)
-    if held_out.any():
-        for ids, is_held_out in text.chunks(held_out):
-            valid_counts += np.bincount(ids[is_held_out], minlength=len(valid_counts))
-    types = text.counter.rank(text.counter.counts - valid_counts)
-    counts = {layout.TRAIN: types.counts}
-    if held_out.any():
-        counts[layout.VALID] = np.empty_like(valid_counts)
-        counts[layout.VALID][types.ranks] = valid_counts
+    splits = {layout.TRAIN: ~held_out} | ({layout.VALID: held_out} if held_out.any() else {})
+    words = text.words
+    counts = {split: _count(text, documents, len(words)) for split, documents in splits.items()}
+    n_fixed = layout.N_SPECIALS if vocabulary is None else len(vocabulary)
+    order = _sort_types(words, counts[layout.TRAIN], n_fixed)
+    words = [words[provisional_id] for provisional_id in order]
+    counts = {split: values[order] for split, values in counts.items()}
 
-    if vocabulary is not None:
-        n_words = len(vocabulary)
-    else:
-        n_words = types.vocabulary_size(settings.min_count, settings.max_vocab)
+    n_words = n_fixed
+    if vocabulary is None:
+        frequent = counts[layout.TRAIN][n_fixed:] >= settings.min_count
+        n_words = min(n_fixed + int(frequent.sum()), settings.max_vocab or len(words))
     if n_words == layout.N_SPECIALS:
         raise DataError(
             f"No word occurs at least {settings.min_count} times, so the vocabulary would be "
             "empty. Use more text, or a lower --min-count (in Python: min_count)."
         )
-    Vocabulary(types.words[:n_words]).save(folder / layout.VOCABULARY)
-    save_array(folder / layout.COUNTS, types.counts)
-    truncated = _write_types(types, folder, settings.max_characters)
+    Vocabulary(words[:n_words]).save(folder / layout.VOCABULARY)
+    save_array(folder / layout.COUNTS, counts[layout.TRAIN])
+    _write_types(words, folder, settings.max_characters)
+    is_type_truncated = np.array([is_truncated(word, settings.max_characters) for word in words])
 
-    _write_tokens(text, held_out, types.ranks, folder)
-    n_documents = {layout.TRAIN: int((~held_out).sum()), layout.VALID: int(held_out.sum())}
+    final_ids = np.empty(len(words), layout.ID_TYPE)
+    final_ids[order] = np.arange(len(words))
+    lengths = np.diff(text.bounds)
+    for split, documents in splits.items():
+        with (folder / layout.tokens_file(split)).open("wb") as file:
+            for ids in text.ids(documents):
+                file.write(final_ids[ids].data)
+        bounds = np.cumsum(np.append(0, lengths[documents]))
+        save_array(folder / layout.documents_file(split), bounds)
     meta = Meta(
         elmokit=__version__,
         settings=settings,
-        n_types=len(types.words),
+        n_types=len(words),
         n_words=n_words,
-        skipped_lines=text.skipped.count,
+        skipped_lines=skipped_lines,
         splits={
-            split: _describe(count, n_words, truncated, n_documents[split])
-            for split, count in counts.items()
+            split: _describe(counts[split], n_words, is_type_truncated, int(documents.sum()))
+            for split, documents in splits.items()
         },
         digests={
             name: fingerprint_file(folder / name)
@@ -92,59 +100,51 @@ def write_corpus(
     return meta
 
 
-def _write_types(types: RankedTypes, folder: Path, max_characters: int) -> NDArray[np.bool_]:
-    """Write the types and their character ids.
+def _count(text: TokenizedText, documents: Mask, n_types: int) -> Counts:
+    """Return the number of occurrences of each provisional id in some documents."""
+    counts = np.zeros(n_types, np.int64)
+    for ids in text.ids(documents):
+        counts += np.bincount(ids, minlength=n_types)
+    return counts
 
-    Returns:
-        Whether each type is truncated, because it is longer than `max_characters`.
+
+def _sort_types(words: Sequence[str], counts: Counts, n_fixed: int) -> list[int]:
+    """Return the provisional ids in the order of the final ids.
+
+    Words are sorted by decreasing count, then alphabetically. The first `n_fixed` words keep their
+    ids.
     """
-    n = len(types.words)
-    chunks = [types.words[start : start + _CHUNK] for start in range(0, n, _CHUNK)]
-    lengths = np.zeros(n + 1, np.int64)
+    order = sorted(range(n_fixed, len(words)), key=words.__getitem__)
+    # Sorting is stable, so words with equal counts stay in alphabetical order.
+    order.sort(key=counts.tolist().__getitem__, reverse=True)
+    return [*range(n_fixed), *order]
+
+
+def _write_types(words: Sequence[str], folder: Path, max_characters: int) -> None:
+    """Write the types and their character ids."""
     with (folder / layout.TYPES).open("wb") as file:
-        for number, word in enumerate(types.words, start=1):
-            lengths[number] = file.write(f"{word}\n".encode())
-    save_array(folder / layout.OFFSETS, np.cumsum(lengths))
-    encoded = (char_ids_table(words, max_characters) for words in chunks)
-    save_rows(folder / layout.CHARS, (n, max_characters), np.dtype("<u2"), encoded)
-    return np.array([is_truncated(word, max_characters) for word in types.words])
+        lengths = [file.write(f"{word}\n".encode()) for word in words]
+    save_array(folder / layout.OFFSETS, np.cumsum([0, *lengths], dtype=np.int64))
+    chunks = (words[start : start + _CHUNK] for start in range(0, len(words), _CHUNK))
+    char_ids = (char_ids_table(chunk, max_characters) for chunk in chunks)
+    save_rows(folder / layout.CHARS, (len(words), max_characters), np.dtype("<u2"), char_ids)
 
 
-def _write_tokens(
-    text: CountedText, held_out: Mask, ranks: NDArray[np.uint32], folder: Path
-) -> None:
-    """Write the ids and document boundaries of each split."""
-    with ExitStack() as stack:
-        splits = {layout.TRAIN: False} | ({layout.VALID: True} if held_out.any() else {})
-        files = [
-            (stack.enter_context((folder / layout.tokens_file(split)).open("wb")), is_valid_split)
-            for split, is_valid_split in splits.items()
-        ]
-        for ids, is_held_out in text.chunks(held_out):
-            final_ids = ranks[ids].astype(layout.ID_TYPE, copy=False)
-            for file, is_valid_split in files:
-                file.write(final_ids[is_held_out == is_valid_split].data)
-    lengths = np.diff(text.bounds)
-    for split, is_valid_split in splits.items():
-        bounds = np.cumsum(np.append(0, lengths[held_out == is_valid_split]))
-        save_array(folder / layout.documents_file(split), bounds)
-
-
-def _describe(counts: Counts, n_words: int, truncated: Mask, documents: int) -> SplitCounts:
+def _describe(counts: Counts, n_words: int, truncated: Mask, n_documents: int) -> SplitCounts:
     """Return the counts of a split.
 
     Args:
         counts: Number of occurrences of each id in the split.
         n_words: The size of the vocabulary.
         truncated: Whether each type is truncated.
-        documents: Number of documents in the split.
+        n_documents: Number of documents in the split.
     """
     sentences = int(counts[layout.END_ID])
     tokens = int(counts.sum()) - sentences
     reserved = int(counts[layout.UNKNOWN_ID])
     unknown = int(counts[n_words:].sum()) + reserved
     return SplitCounts(
-        documents=documents,
+        documents=n_documents,
         sentences=sentences,
         tokens=tokens,
         types=int(np.count_nonzero(counts[layout.N_SPECIALS :])),
