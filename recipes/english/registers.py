@@ -40,7 +40,7 @@ def measure(model: str, files: list[Path], device: str) -> dict[str, dict[str, A
                 names.append(file.stem)
                 last = sentence.document
             sentences.append(sentence._replace(document=len(names) - 1))
-    (group,) = text_groups(sentences, vocabulary, group_tokens=1 << 62)
+    (group,) = text_groups(sentences, vocabulary, sys.maxsize)
     encode = group.encoder(elmo.bilm, scorer.engine, vocabulary)
     types = prepared_types(encode, len(vocabulary))
     ends = np.flatnonzero(group.tokens == END_ID)

@@ -129,12 +129,12 @@ def test_each_state_alone_gives_the_same_result_as_together(
 def test_groups_contain_whole_documents_and_discard_unknown_words() -> None:
     vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a"])
     text = made_up("a x y\nx", "z", "x a")
-    groups = list(text_groups(text, vocabulary, group_tokens=2))
+    groups = list(text_groups(text, vocabulary, 2))
     assert [group.tokens.tolist() for group in groups] == [[3, 4, 5, 1, 4, 1], [4, 1], [4, 3, 1]]
     assert [group.words[4:] for group in groups] == [["x", "y"], ["z"], ["x"]]
-    pieces = list(text_groups(text, vocabulary, group_tokens=2, whole_documents=False))
+    pieces = list(text_groups(text, vocabulary, 2, whole_documents=False))
     assert [len(group.tokens) for group in pieces] == [4, 2, 2, 3]
-    (whole,) = text_groups(text, None)
+    (whole,) = text_groups(text, None, 1000)
     assert whole.documents.tolist() == [0, 6, 8, 11]
 
 

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from elmokit.data.counting import WordIds
 from elmokit.data.layout import END_ID, RESERVED, UNKNOWN_ID
 from elmokit.data.reading import Sentence
+from elmokit.data.tokenizing import WordIds
 from elmokit.errors import ConfigError, DataError
 from elmokit.model.bilm import BiLM
 from elmokit.model.engine import Engine
@@ -69,19 +69,18 @@ class TextGroup:
 def text_groups(
     sentences: Iterable[Sentence],
     vocabulary: Vocabulary | None,
+    min_tokens: int,
     *,
     whole_documents: bool = True,
-    group_tokens: int | None = None,
 ) -> Iterator[TextGroup]:
     """Convert sentences to ids, in groups.
 
     Args:
         sentences: The text, see `elmokit.data.reading.read_sentences`.
         vocabulary: The vocabulary of the model, if it has one.
+        min_tokens: Minimum size of all groups except the last one, in tokens.
         whole_documents: Whether a group must contain complete documents.
-        group_tokens: Approximate size of a group in tokens.
     """
-    min_tokens = _GROUP_TOKENS if group_tokens is None else group_tokens
     words = [*SPECIALS, *(word for word in vocabulary or () if word not in SPECIALS)]
     ids = {word: number for number, word in enumerate(words)} | dict.fromkeys(RESERVED, UNKNOWN_ID)
     group: list[Sentence] = []
@@ -146,7 +145,8 @@ def evaluate_text(
             f"{' '.join(SPECIALS)}, as written by `elmo prepare`."
         )
     sums_by_state = [LossSums() for _ in states]
-    for group in text_groups(sentences, vocabulary, whole_documents="carry" in states):
+    carry = "carry" in states
+    for group in text_groups(sentences, vocabulary, _GROUP_TOKENS, whole_documents=carry):
         types = prepared_types(group.encoder(bilm, scorer.engine, vocabulary), len(vocabulary))
         for state, sums in zip(states, sums_by_state, strict=True):
             sequences = split_sequences(group.tokens, group.documents, state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -72,21 +72,18 @@ def average_state(
     steps = len(text) // rows
     streams = text[: rows * steps].reshape(rows, steps).T.astype(np.int64)  # (steps, rows)
     types, index = np.unique(streams, return_inverse=True)
-    text_rows = _Rows(index.reshape(streams.shape), streams == END_ID, begin=len(types))
-    n_processed = 0
-
-    def advance(n: int) -> None:
-        nonlocal n_processed
-        n_processed += n
-        progress("warm state", n_processed, 2 * streams.size)
-
-    training = bilm.training
+    index, is_end = index.reshape(streams.shape), streams == END_ID
+    was_training = bilm.training
     bilm.eval()
     with torch.inference_mode():
+        x_types = encode(np.append(types, BEGIN_ID))
         # The forward LM reads <S> where the stream has </S>.
-        x_types = encode(np.concatenate([types, [BEGIN_ID]]))
-        averages = [_average(bilm, x_types, text_rows, direction, advance) for direction in (0, 1)]
-    bilm.train(training)
+        forward_inputs = np.where(is_end, len(types), index)
+        averages = [
+            _average(bilm, 0, x_types, forward_inputs, is_end, progress),
+            _average(bilm, 1, x_types, index[::-1], is_end[::-1], progress),
+        ]
+    bilm.train(was_training)
     cells, hiddens, counts = zip(*averages, strict=True)
     return WarmState(LstmState(torch.stack(cells).cpu(), torch.stack(hiddens).cpu()), min(counts))
 
@@ -110,59 +107,51 @@ def warm_state_of_text(
     """
     # All sentences are in a single group, because `average_state` splits the text into rows.
     needed = itertools.islice(sentences, 2 * n_sentences)
-    group = next(text_groups(needed, vocabulary, group_tokens=sys.maxsize), None)
+    group = next(text_groups(needed, vocabulary, sys.maxsize), None)
     if group is None:
         raise DataError("The text contains no words. Expected files with text.")
     encode = group.encoder(bilm, exact_engine(bilm), vocabulary)
     return average_state(bilm, encode, group.tokens, n_sentences, progress=progress)
 
 
-class _Rows(NamedTuple):
-    """Text in rows that are read in parallel.
-
-    Attributes:
-        type_index: The index in `x_types` of each token, shape (steps, rows).
-        is_end: Whether each token is </S>, same shape.
-        begin: The index in `x_types` of <S>.
-    """
-
-    type_index: NDArray[np.int64]
-    is_end: NDArray[np.bool_]
-    begin: int
-
-
 def _average(
     bilm: BiLM,
-    x_types: torch.Tensor,
-    text: _Rows,
     direction: int,
-    advance: Callable[[int], None],
+    x_types: torch.Tensor,
+    inputs: NDArray[np.int64],
+    is_end: NDArray[np.bool_],
+    progress: ProgressFn,
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Return the average cell and hidden state of a direction, and the number of sentence ends."""
+    """Average the states of a direction over all ends of sentences except the first of each row.
+
+    Args:
+        bilm: The model.
+        direction: 0 for the forward LM, 1 for the backward LM.
+        x_types: x_k of the types.
+        inputs: The index in `x_types` of each input, shape (steps, rows).
+        is_end: Whether each token is `</S>`, same shape.
+        progress: Called with the number of processed tokens of both directions.
+
+    Returns:
+        The average cell and hidden state, and the number of sentence ends.
+    """
     stack = (bilm.forward_lm, bilm.backward_lm)[direction]
     assert isinstance(stack, LstmStack)
-    index, is_end, begin = text
-    if direction == 1:
-        index, is_end = index[::-1], is_end[::-1]
-    rows = index.shape[1]
+    rows = inputs.shape[1]
     zero = LstmState.zeros(bilm.config.lstm, rows, like=x_types)
     cell, hidden = zero.cell[direction], zero.hidden[direction]
-    sums = [torch.zeros_like(cell[:, 0]), torch.zeros_like(hidden[:, 0])]
-    count = 0
-    has_ended = np.zeros(rows, dtype=bool)  # whether the first sentence of a row has ended
-    for types, ends in zip(index, is_end, strict=True):
-        # `cell` and `hidden` are still the states after the last word of the sentence.
-        is_counted = ends & has_ended
-        if is_counted.any():
-            counted_rows = torch.from_numpy(np.flatnonzero(is_counted)).to(x_types.device)
-            sums[0] += cell[:, counted_rows].sum(dim=1)
-            sums[1] += hidden[:, counted_rows].sum(dim=1)
-            count += int(is_counted.sum())
-        has_ended |= ends
-        inputs = np.where(ends, begin, types) if direction == 0 else types
-        x = x_types[torch.from_numpy(inputs).to(x_types.device)]
+    cell_sum, hidden_sum = torch.zeros_like(cell[:, 0]), torch.zeros_like(hidden[:, 0])
+    is_counted = is_end & (is_end.cumsum(axis=0) > 1)
+    for step, (types, counted) in enumerate(zip(inputs, is_counted, strict=True), start=1):
+        if counted.any():
+            # `cell` and `hidden` are still the states after the last word of the sentence.
+            counted_rows = torch.from_numpy(np.flatnonzero(counted)).to(x_types.device)
+            cell_sum += cell[:, counted_rows].sum(dim=1)
+            hidden_sum += hidden[:, counted_rows].sum(dim=1)
+        x = x_types[torch.from_numpy(types).to(x_types.device)]
         _, cell, hidden = stack(x, [rows], cell, hidden)
-        advance(rows)
+        progress("warm state", direction * inputs.size + step * rows, 2 * inputs.size)
+    count = int(is_counted.sum())
     if count == 0:
         return cell.mean(dim=1, keepdim=True), hidden.mean(dim=1, keepdim=True), 0
-    return (sums[0] / count).unsqueeze(1), (sums[1] / count).unsqueeze(1), count
+    return (cell_sum / count).unsqueeze(1), (hidden_sum / count).unsqueeze(1), count
