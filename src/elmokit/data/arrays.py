@@ -62,17 +62,16 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         DataError: The file cannot be read, or has the wrong dtype or shape.
     """
     try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(values, np.memmap) and path.stat().st_size > values.offset + values.nbytes:
+        values = np.lib.format.open_memmap(path, mode="r")
+        if path.stat().st_size > values.offset + values.nbytes:
             raise ValueError("it contains more than one array")
     except Exception as error:  # NumPy parses the header as Python, which can raise any error
         raise _read_error(path, error) from None
-    if isinstance(values, np.ndarray) and (values.dtype, values.shape) == (np.dtype(dtype), shape):
+    if (values.dtype, values.shape) == (np.dtype(dtype), shape):
         return values
-    actual = f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else "an archive"
     raise DataError(
-        f"{path} contains {actual}: expected {np.dtype(dtype)} {shape}. The file belongs to "
-        f"another corpus. {how_to_prepare_again(path)}"
+        f"{path} contains {values.dtype} {values.shape}: expected {np.dtype(dtype)} {shape}. The "
+        f"file belongs to another corpus. {how_to_prepare_again(path)}"
     )
 
 

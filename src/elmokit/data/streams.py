@@ -110,7 +110,7 @@ class Streams:
     @property
     def n_documents(self) -> int:
         """Number of documents in the queue. Each part of a long document is counted."""
-        return int(np.count_nonzero(np.diff(self._documents)))
+        return len(self._documents) - 1
 
     # ------------------------------------------------------------------------------------ reading
 
@@ -194,9 +194,7 @@ class Streams:
             block.starts[:, row, start] = True
 
     def _shuffled_documents(self, epoch: int) -> NDArray[np.int64]:
-        lengths = np.diff(self._documents)
-        order = np.random.default_rng((self._seed, 0, epoch)).permutation(len(lengths))
-        return order[lengths[order] > 0]
+        return np.random.default_rng((self._seed, 0, epoch)).permutation(self.n_documents)
 
     # ------------------------------------------------------------------------------------ position
 

@@ -31,7 +31,9 @@ from pydantic import Field, TypeAdapter
 from torch import Tensor
 
 from elmokit.errors import WeightsError
+from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmState
+from elmokit.model.softmax import LMHead
 from elmokit.progress import LogFn, no_log
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.tensors import Shape, read_shapes, read_tensors, write_tensors
@@ -40,7 +42,7 @@ from elmokit.storage.fingerprint import fingerprint_file, fingerprint_texts
 from elmokit.storage.manifest import read_json, write_json
 from elmokit.storage.regular import check_regular_files
 from elmokit.storage.tensors import open_tensors
-from elmokit.train.distributed import SINGLE_PROCESS, Group
+from elmokit.train.distributed import Group
 from elmokit.train.evaluate import Perplexity
 from elmokit.train.step import TrainStep
 
@@ -84,16 +86,15 @@ def save(
     config: dict[str, Any],
     *,
     keep: int,
-    group: Group = SINGLE_PROCESS,
-) -> Path:
+) -> None:
     """Write a checkpoint, and remove all others except the newest `keep` and the best."""
-    path = run / FOLDER / f"step-{progress.step:08d}"
+    group = step.group
     state = {name: group.gather(t, dim=2) for name, t in step.state._asdict().items()}
     random_states = group.gather(torch.get_rng_state().unsqueeze(0), dim=0)
     if not group.is_first:
-        return path
-    with replace_directory(path) as folder:
-        write_tensors(_weights(step), folder / WEIGHTS)
+        return
+    with replace_directory(run / FOLDER / f"step-{progress.step:08d}") as folder:
+        write_tensors(named_weights(step.bilm, step.head), folder / WEIGHTS)
         write_tensors(_optimizer_state(step), folder / OPTIMIZER)
         write_tensors({**state, "random": random_states[0]}, folder / STATE)
         if group.world_size > 1:
@@ -101,7 +102,6 @@ def save(
         values = {**asdict(progress), "config": config, "files": _fingerprints(folder)}
         write_json(folder / TRAINER, {**values, "check": _checksum(values)}, indent=None)
     _remove_old(run, progress, keep)
-    return path
 
 
 def newest(run: Path) -> Path | None:
@@ -125,11 +125,13 @@ def newest_intact(run: Path, log: LogFn = no_log) -> tuple[Path, Progress, dict[
     raise errors[0]
 
 
-def load(path: Path, step: TrainStep, n_steps: int, group: Group = SINGLE_PROCESS) -> None:
+def load(path: Path, step: TrainStep, n_steps: int) -> None:
     """Load a checkpoint that was saved after `n_steps` steps into `step`."""
-    _read_into(_weights(step), path / WEIGHTS)
+    group = step.group
+    _read_into(named_weights(step.bilm, step.head), path / WEIGHTS)
     _read_into(_optimizer_state(step), path / OPTIMIZER)
-    state = {name: _empty_for_all_rows(t, group) for name, t in step.state._asdict().items()}
+    # Tensors for the rows of all ranks, which are overwritten.
+    state = {n: t.repeat(1, 1, group.world_size, 1) for n, t in step.state._asdict().items()}
     random_state = torch.empty_like(torch.get_rng_state())
     _read_into({**state, "random": random_state}, path / STATE)
     step.state = LstmState(*(group.local_slice(t, dim=2).contiguous() for t in state.values()))
@@ -199,20 +201,15 @@ def _checksum(values: Mapping[str, Any]) -> str:
     return fingerprint_texts([json.dumps(values, sort_keys=True)])
 
 
-def _weights(step: TrainStep) -> dict[str, Tensor]:
-    """Return all weights of a step by name."""
-    modules = {"bilm": step.bilm, "head": step.head}
+def named_weights(bilm: BiLM, head: LMHead) -> dict[str, Tensor]:
+    """Return the weights of a biLM and its head by name."""
+    modules = {"bilm": bilm, "head": head}
     return {f"{m}.{name}": t for m in modules for name, t in modules[m].state_dict().items()}
 
 
 def _optimizer_state(step: TrainStep) -> dict[str, Tensor]:
     """Return views of the moments and the number of steps."""
     return step.moments() | {"count": step.optimizer.count.view(1)}
-
-
-def _empty_for_all_rows(state: Tensor, group: Group) -> Tensor:
-    """Return a tensor for the LSTM states of all ranks, given the state of this rank."""
-    return state.new_empty(*state.shape[:2], group.world_size * state.shape[2], state.shape[3])
 
 
 def _restore_random_state(path: Path, group: Group, random_state: Tensor, n_steps: int) -> None:

@@ -29,6 +29,7 @@ from elmokit.model.softmax import LMHead
 from elmokit.settings import Bounds, validate, with_settings
 from elmokit.sources.modeldir import ModelParts
 from elmokit.storage.fingerprint import fingerprint_model
+from elmokit.train.checkpoint import named_weights
 from elmokit.train.config import RunConfig, with_length
 from elmokit.train.loop import TrainResult
 from elmokit.train.metrics import read_evaluations
@@ -156,7 +157,11 @@ def finetune_config(
         head_steps = config.optimizer.head_steps or default
     validate("head_steps", head_steps, Annotated[int, Bounds(ge=0, le=config.max_steps)])
     optimizer = dataclasses.replace(config.optimizer, head_steps=head_steps)
-    return dataclasses.replace(config, optimizer=optimizer, start=_fingerprint(initial.parts))
+    assert initial.parts.head is not None
+    weights = named_weights(initial.parts.bilm, initial.parts.head).items()
+    arrays = ((name, tensor.detach().cpu().numpy()) for name, tensor in weights)
+    start = fingerprint_model(base.model.to_dict(), arrays)
+    return dataclasses.replace(config, optimizer=optimizer, start=start)
 
 
 def perplexity_by_stage(config: RunConfig, run: TrainResult) -> dict[str, dict[str, Any]]:
@@ -177,15 +182,3 @@ def perplexity_by_stage(config: RunConfig, run: TrainResult) -> dict[str, dict[s
     if run.interrupted:
         del steps["after"]
     return {name: evaluations[step] for name, step in steps.items() if step in evaluations}
-
-
-def _fingerprint(parts: ModelParts) -> str:
-    """Return the fingerprint of a biLM and its head."""
-    assert parts.head is not None
-    modules = {"bilm": parts.bilm, "head": parts.head}
-    arrays = (
-        (f"{module}.{name}", tensor.detach().cpu().numpy())
-        for module in modules
-        for name, tensor in modules[module].state_dict().items()
-    )
-    return fingerprint_model(parts.bilm.config.to_dict(), arrays)

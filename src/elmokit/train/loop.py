@@ -270,7 +270,7 @@ def _start_or_resume(
             f"The run in {out} was started with different settings: {', '.join(changed)}. Use the "
             "same settings, or start a new run in another directory."
         )
-    checkpoint.load(path, step, progress.step, step.group)
+    checkpoint.load(path, step, progress.step)
     if progress.capacity is not None:
         step.set_capacity({int(k): v for k, v in progress.capacity.items()})
     log(f"Resuming from step {progress.step:,}.")
@@ -301,7 +301,7 @@ def _save(
     capacity = step.capacity
     progress.capacity = None if capacity is None else {str(k): v for k, v in capacity.items()}
     values = {"run": config.to_dict(), "corpus": corpus.fingerprint}
-    checkpoint.save(out, step, progress, values, keep=config.keep, group=step.group)
+    checkpoint.save(out, step, progress, values, keep=config.keep)
 
 
 def _evaluate(
