@@ -21,8 +21,8 @@ from elmokit.data.layout import END_ID
 from elmokit.data.reading import read_sentences
 from elmokit.embed.loading import load
 from elmokit.embed.scoring import language_model
-from elmokit.train.evaluate import LossSums, prepared_types, split_sequences
-from elmokit.train.text import text_groups
+from elmokit.train.evaluate import LossSums, make_text_types, split_sequences
+from elmokit.train.text import group_sentences
 
 STATES = ("carry", "reset")
 
@@ -40,9 +40,9 @@ def measure(model: str, files: list[Path], device: str) -> dict[str, dict[str, A
                 names.append(file.stem)
                 last = sentence.document
             sentences.append(sentence._replace(document=len(names) - 1))
-    (group,) = text_groups(sentences, vocabulary, sys.maxsize)
-    encode = group.encoder(elmo.bilm, scorer.engine, vocabulary)
-    types = prepared_types(encode, len(vocabulary))
+    (group,) = group_sentences(sentences, vocabulary, sys.maxsize)
+    encode = group.make_encoder(elmo.bilm, scorer.engine, vocabulary)
+    types = make_text_types(encode, len(vocabulary))
     ends = np.flatnonzero(group.tokens == END_ID)
     by_sentence = np.searchsorted(group.documents, ends, side="right") - 1
     found: dict[str, dict[str, Any]] = {file.stem: {} for file in files}

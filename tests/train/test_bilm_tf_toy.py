@@ -19,7 +19,7 @@ from elmokit.model.engine import PlainEngine
 from elmokit.model.scoring import Scorer
 from elmokit.sources import modeldir
 from elmokit.train.config import RunConfig
-from elmokit.train.evaluate import evaluate, make_encoder, prepared_types
+from elmokit.train.evaluate import evaluate, make_encoder, make_text_types
 from elmokit.train.loop import train
 from elmokit.train.optimizer import OptimizerConfig
 from elmokit.train.step import StepConfig
@@ -49,6 +49,6 @@ def test_toy_corpus_is_memorized_as_in_bilm_tf(shared: Path, tmp_path: Path) -> 
     assert model.head is not None
     engine = PlainEngine(model.bilm)
     scorer = Scorer(engine, model.bilm.config.lstm, model.head, torch.device("cpu"))
-    types = prepared_types(make_encoder(engine, corpus.chars), corpus.n_words)
+    types = make_text_types(make_encoder(engine, corpus.chars), corpus.n_words)
     found = evaluate(scorer, types, corpus.tokens(), corpus.documents())
     assert found.mean < 20

@@ -16,7 +16,7 @@ from elmokit.model.engine import PlainEngine, exact_engine
 from elmokit.model.lstm import LstmState
 from elmokit.model.scoring import Scorer, TextTypes
 from elmokit.model.softmax import LMHead
-from elmokit.train.evaluate import evaluate, make_encoder, prepared_types
+from elmokit.train.evaluate import evaluate, make_encoder, make_text_types
 from tests.conftest import TINY, random_bilm
 
 
@@ -28,7 +28,7 @@ def model(corpus: Corpus) -> tuple[BiLM, LMHead]:
 
 def language_models(corpus: Corpus, bilm: BiLM, head: LMHead) -> tuple[Scorer, TextTypes]:
     engine = exact_engine(bilm)
-    types = prepared_types(make_encoder(engine, corpus.chars), corpus.n_words)
+    types = make_text_types(make_encoder(engine, corpus.chars), corpus.n_words)
     return Scorer(engine, bilm.config.lstm, head, torch.device("cpu")), types
 
 

@@ -110,7 +110,7 @@ def test_model_with_its_head_learns_other_text(
     trained: Path, with_its_words: Corpus, out: Path
 ) -> None:
     start = prepare_initial_model(load_parts(trained), with_its_words)
-    assert not start.new_head
+    assert not start.has_new_head
     run, perplexity = tuned(start, with_its_words, out, max_steps=80)
     assert list(perplexity) == ["before", "after"]
     before, after = means(perplexity)
@@ -134,7 +134,7 @@ def test_biLM_of_bare_weights_is_frozen_until_its_new_head_is_trained(
     parts = load_parts(bare)
     assert parts.head is None
     start = prepare_initial_model(parts, with_own_words)
-    assert start.new_head
+    assert start.has_new_head
     _, perplexity = tuned(start, with_own_words, out, max_steps=120, checkpoint_every=60)
     assert list(perplexity) == ["before", "head", "after"]
     before, head, after = means(perplexity)
@@ -235,7 +235,7 @@ def test_number_of_steps_depends_on_the_text_and_the_head(
 
 def test_each_phase_has_its_own_schedule() -> None:
     config = OptimizerConfig(learning_rate=1.0, warmup=10, final=0.1, head_steps=100, head_rate=5.0)
-    rates = [config.rate(step, 300) for step in range(300)]
+    rates = [config.learning_rate_at(step, 300) for step in range(300)]
     assert (np.argmax(rates), max(rates)) == (9, 5.0)
     assert rates[99] == pytest.approx(0.5, rel=0.01)
     assert rates[100] == pytest.approx(0.1)

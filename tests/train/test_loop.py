@@ -429,7 +429,7 @@ def test_config_round_trip_through_json() -> None:
 
 def test_schedule_warms_up_and_decays() -> None:
     optimizer = run_preset("original").optimizer
-    rates = [optimizer.rate(step, 2000) for step in range(2000)]
+    rates = [optimizer.learning_rate_at(step, 2000) for step in range(2000)]
     assert np.argmax(rates) in (optimizer.warmup - 1, optimizer.warmup)
     assert rates[0] == pytest.approx(optimizer.learning_rate / optimizer.warmup)
     assert rates[-1] == pytest.approx(optimizer.learning_rate * optimizer.final, rel=1e-2)
@@ -438,7 +438,7 @@ def test_schedule_warms_up_and_decays() -> None:
 def test_linear_schedule_decays_in_equal_steps() -> None:
     changes = ["optimizer.decay=linear", "optimizer.final=0", "optimizer.warmup=10"]
     optimizer = with_settings(run_preset("toy"), changes).optimizer
-    rates = np.array([optimizer.rate(step, 110) for step in range(110)])
+    rates = np.array([optimizer.learning_rate_at(step, 110) for step in range(110)])
     assert rates[9] == rates[10] == optimizer.learning_rate
     assert np.diff(rates[10:]) == pytest.approx(-optimizer.learning_rate / 100)
     assert rates[-1] == pytest.approx(optimizer.learning_rate / 100)

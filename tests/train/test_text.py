@@ -19,8 +19,8 @@ from elmokit.model.scoring import Scorer
 from elmokit.model.softmax import LMHead
 from elmokit.text.lines import Line
 from elmokit.text.vocab import Vocabulary
-from elmokit.train.evaluate import Perplexity, evaluate, make_encoder, prepared_types
-from elmokit.train.text import evaluate_text, text_groups
+from elmokit.train.evaluate import Perplexity, evaluate, make_encoder, make_text_types
+from elmokit.train.text import evaluate_text, group_sentences
 from elmokit.train.warm import average_state, warm_state_of_text
 from tests.conftest import TINY, random_bilm
 from tests.data.texts import random_text
@@ -94,7 +94,7 @@ def test_raw_text_has_the_perplexity_of_prepared_text(
         engine = PlainEngine(bilm)
         expected = evaluate(
             scorer_of(bilm, head),
-            prepared_types(make_encoder(engine, corpus.chars), corpus.n_words),
+            make_text_types(make_encoder(engine, corpus.chars), corpus.n_words),
             corpus.tokens("valid"),
             corpus.documents("valid"),
             state=state,
@@ -129,12 +129,12 @@ def test_each_state_alone_gives_the_same_result_as_together(
 def test_groups_contain_whole_documents_and_discard_unknown_words() -> None:
     vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "a"])
     text = made_up("a x y\nx", "z", "x a")
-    groups = list(text_groups(text, vocabulary, 2))
+    groups = list(group_sentences(text, vocabulary, 2))
     assert [group.tokens.tolist() for group in groups] == [[3, 4, 5, 1, 4, 1], [4, 1], [4, 3, 1]]
     assert [group.words[4:] for group in groups] == [["x", "y"], ["z"], ["x"]]
-    pieces = list(text_groups(text, vocabulary, 2, whole_documents=False))
+    pieces = list(group_sentences(text, vocabulary, 2, whole_documents=False))
     assert [len(group.tokens) for group in pieces] == [4, 2, 2, 3]
-    (whole,) = text_groups(text, None, 1000)
+    (whole,) = group_sentences(text, None, 1000)
     assert whole.documents.tolist() == [0, 6, 8, 11]
 
 

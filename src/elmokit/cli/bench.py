@@ -38,14 +38,14 @@ def train(
     from elmokit.data.corpus import Corpus
     from elmokit.device import choose_device
     from elmokit.settings import with_settings
-    from elmokit.train.bench import Text, measure
+    from elmokit.train.bench import BenchmarkText, measure
     from elmokit.train.config import run_preset
 
     with opt.usage_errors():
         changes = ([f"step.rows={size}", *(settings or [])] for size in rows.split(","))
         configs = [with_settings(run_preset(preset), change) for change in changes]
     torch_device = choose_device(device)
-    text = Text(None if data is None else Corpus.open(data), vocabulary)
+    text = BenchmarkText(None if data is None else Corpus.open(data), vocabulary)
     speeds = [measure(config, text, torch_device, rounds=rounds) for config in configs]
     report = {
         "preset": preset,

@@ -75,7 +75,7 @@ def finetune(
             seed=seed,
         )
     report = no_log if quiet else log
-    if initial.new_head:
+    if initial.has_new_head:
         report(
             f"Training a new head for {corpus.n_words:,} words alone for the first "
             f"{config.optimizer.head_steps:,} of {config.max_steps:,} steps."
@@ -102,7 +102,7 @@ def finetune(
     perplexity = finetuning.perplexity_by_stage(config, result)
     summary = {
         "head_steps": config.optimizer.head_steps,
-        "new_head": initial.new_head,
+        "new_head": initial.has_new_head,
         "perplexity": perplexity,
     }
     print_training(result, summary, as_json=as_json)

@@ -76,7 +76,7 @@ def _evaluate_prepared(elmo: ElmoModel, data: str, states: list[str]) -> list[Pe
     from elmokit.data.corpus import Corpus
     from elmokit.embed.scoring import language_model
     from elmokit.errors import ConfigError
-    from elmokit.train.evaluate import evaluate, make_encoder, prepared_types
+    from elmokit.train.evaluate import evaluate, make_encoder, make_text_types
 
     corpus = Corpus.open(data)
     _, vocabulary = language_model(elmo)
@@ -86,7 +86,7 @@ def _evaluate_prepared(elmo: ElmoModel, data: str, states: list[str]) -> list[Pe
             f"Prepare the text again: elmo prepare --vocab {elmo.source} FILES... -o DATA"
         )
     chars = None if elmo.config.char_cnn is None else corpus.chars
-    types = prepared_types(make_encoder(elmo.engine, chars), len(vocabulary))
+    types = make_text_types(make_encoder(elmo.engine, chars), len(vocabulary))
     text = corpus.tokens("valid"), corpus.documents("valid")
     return [evaluate(elmo.scorer(), types, *text, state=name, warm=elmo.warm) for name in states]
 

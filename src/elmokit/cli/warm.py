@@ -45,7 +45,7 @@ def warm(
     from elmokit.sources import modeldir
     from elmokit.sources.resolve import load_parts
     from elmokit.text.lines import SkippedLines, check_files
-    from elmokit.train.warm import SENTENCES, warm_state_of_text
+    from elmokit.train.warm import N_SENTENCES, warm_state_of_text
 
     check_files(files)
     target = Path(model) if output is None else output
@@ -68,17 +68,17 @@ def warm(
     if not result.sentences:
         raise DataError(
             "The text is too short to compute a warm state: expected documents with several "
-            f"sentences, preferably at least {SENTENCES:,} sentences in total. Provide more text."
+            f"sentences, preferably at least {N_SENTENCES:,} sentences in total. Provide more text."
         )
     parts.bilm.cpu()
     parts.warm = result.state
     modeldir.save(parts, target, overwrite=overwrite or output is None)
     log_skipped(skipped.count, skipped.first)
     count = plural(result.sentences, "sentence")
-    if result.sentences < SENTENCES:
+    if result.sentences < N_SENTENCES:
         warn(
-            f"The warm state is the mean over only {count}; {SENTENCES:,} or more are recommended. "
-            "Provide more text."
+            f"The warm state is the mean over only {count}. Use more text: at least "
+            f"{N_SENTENCES:,} sentences are recommended."
         )
     if as_json:
         print_json({"model": str(target), "sentences": result.sentences})

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.data.layout import how_to_prepare_again
+from elmokit.data.layout import prepare_again_hint
 from elmokit.errors import DataError
 
 
@@ -36,7 +36,7 @@ def save_rows(
             file.write(np.ascontiguousarray(values, dtype).data)
 
 
-def map_values(path: Path, dtype: str, n: int) -> NDArray[Any]:
+def map_raw_array(path: Path, dtype: str, n: int) -> NDArray[Any]:
     """Memory-map a file that contains `n` values without a header.
 
     Raises:
@@ -51,7 +51,7 @@ def map_values(path: Path, dtype: str, n: int) -> NDArray[Any]:
         raise _read_error(path, error) from None
     raise DataError(
         f"{path} has {size:,} bytes: expected {expected:,}. The file is truncated, or belongs to "
-        f"another corpus. {how_to_prepare_again(path)}"
+        f"another corpus. {prepare_again_hint(path)}"
     )
 
 
@@ -71,10 +71,10 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         return values
     raise DataError(
         f"{path} contains {values.dtype} {values.shape}: expected {np.dtype(dtype)} {shape}. The "
-        f"file belongs to another corpus. {how_to_prepare_again(path)}"
+        f"file belongs to another corpus. {prepare_again_hint(path)}"
     )
 
 
 def _read_error(path: Path, error: Exception) -> DataError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return DataError(f"{path} cannot be read: {reason}. {how_to_prepare_again(path)}")
+    return DataError(f"{path} cannot be read: {reason}. {prepare_again_hint(path)}")

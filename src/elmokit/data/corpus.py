@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from elmokit.data import layout
-from elmokit.data.arrays import map_array, map_values
+from elmokit.data.arrays import map_array, map_raw_array
 from elmokit.data.layout import TRAIN, Meta, SplitCounts
 from elmokit.errors import DataError
 from elmokit.model.chars import N_CHARACTERS
@@ -105,7 +105,7 @@ class Corpus:
         """
         counts = self._split_counts(split)
         path = self.path / layout.tokens_file(split)
-        return map_values(path, layout.ID_TYPE, counts.tokens + counts.sentences)
+        return map_raw_array(path, layout.ID_TYPE, counts.tokens + counts.sentences)
 
     def documents(self, split: str = TRAIN) -> NDArray[np.int64]:
         """Return the start of each document of a split, and the end of the split.
@@ -170,7 +170,7 @@ class Corpus:
         Shape:
             (offsets[-1],)
         """
-        return map_values(self.path / layout.TYPES, "u1", int(self.offsets[-1]))
+        return map_raw_array(self.path / layout.TYPES, "u1", int(self.offsets[-1]))
 
     def words(self, ids: ArrayLike) -> list[str]:
         """Return the words with the given ids, which need not be in the vocabulary."""
@@ -196,7 +196,7 @@ class Corpus:
     def _check_sizes(self) -> None:
         """Raise a DataError if a file is missing or its size does not match meta.json."""
         _ = self.counts, self.chars, self.spellings  # opening the files checks their sizes
-        map_values(self.path / layout.VOCABULARY, "u1", int(self.offsets[self.n_words]))
+        map_raw_array(self.path / layout.VOCABULARY, "u1", int(self.offsets[self.n_words]))
         for split in self.splits:
             self.tokens(split)
             self.documents(split)
@@ -243,5 +243,5 @@ class Corpus:
             raise self._damaged(f"a document in {documents} ends within a sentence")
 
     def _damaged(self, problem: str) -> DataError:
-        advice = layout.how_to_prepare_again(self.path)
+        advice = layout.prepare_again_hint(self.path)
         return DataError(f"The prepared corpus {self.path} is damaged: {problem}. {advice}")

@@ -86,8 +86,8 @@ FILES = (
 
 
 # Unlike `Count`, these have no upper limit, because they count the contents of a corpus.
-Number = Annotated[int, Bounds(ge=1)]
-NumberOrZero = Annotated[int, Bounds(ge=0)]
+PositiveInt = Annotated[int, Bounds(ge=1)]
+NonNegativeInt = Annotated[int, Bounds(ge=0)]
 HeldOut = Annotated[
     Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)] | None,
     Expected("a number of documents (at least 1) or a fraction greater than 0 and less than 1"),
@@ -133,14 +133,14 @@ class SplitCounts(Settings):
         reserved_tokens: Number of tokens that look like special symbols, stored as <UNK>.
     """
 
-    documents: Number
-    sentences: Number
-    tokens: Number
-    types: NumberOrZero
-    unknown_tokens: NumberOrZero
+    documents: PositiveInt
+    sentences: PositiveInt
+    tokens: PositiveInt
+    types: NonNegativeInt
+    unknown_tokens: NonNegativeInt
     unknown_rate: Probability
-    truncated_tokens: NumberOrZero
-    reserved_tokens: NumberOrZero
+    truncated_tokens: NonNegativeInt
+    reserved_tokens: NonNegativeInt
 
 
 class Meta(Settings):
@@ -158,9 +158,9 @@ class Meta(Settings):
 
     elmokit: str
     settings: PrepareSettings
-    n_types: Number
-    n_words: Number
-    skipped_lines: NumberOrZero
+    n_types: PositiveInt
+    n_words: PositiveInt
+    skipped_lines: NonNegativeInt
     splits: dict[str, SplitCounts]
     digests: dict[str, str]
 
@@ -189,10 +189,10 @@ class Meta(Settings):
         try:
             return cls.from_dict({k: v for k, v in values.items() if not k.startswith("format")})
         except ConfigError as error:
-            raise DataError(f"{path}: {error} {how_to_prepare_again(path)}") from None
+            raise DataError(f"{path}: {error} {prepare_again_hint(path)}") from None
 
 
-def how_to_prepare_again(path: Path) -> str:
+def prepare_again_hint(path: Path) -> str:
     """Return advice for error messages about a damaged corpus."""
     folder = path if path.is_dir() else path.parent
     return f"Prepare the text again with: elmo prepare FILES... -o {folder} --overwrite"

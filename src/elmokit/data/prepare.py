@@ -51,7 +51,7 @@ class Summary:
         meta: The settings and counts of the corpus.
         first_skipped: Describes the first skipped line. Empty if no line was skipped.
         n_bytes: Number of bytes of text that were read.
-        seconds: Elapsed time.
+        seconds: Elapsed time in seconds.
         workers: Maximum number of worker processes.
     """
 

@@ -91,7 +91,9 @@ def read_paragraphs(
 
 
 def read_blocks(
-    files: Sequence[str | os.PathLike[str]], characters: int, skipped: SkippedLines | None = None
+    files: Sequence[str | os.PathLike[str]],
+    min_characters: int,
+    skipped: SkippedLines | None = None,
 ) -> Iterator[bytes]:
     """Yield blocks of text, which can be processed in parallel.
 
@@ -101,20 +103,20 @@ def read_blocks(
 
     Args:
         files: Text files.
-        characters: Minimum size of all blocks except the last one.
+        min_characters: Minimum size of all blocks except the last one.
         skipped: Counts lines that are not valid UTF-8, see `read_lines`.
     """
     lines: list[str] = []
-    n, last = 0, -1
+    n_characters, last_document = 0, -1
     for document, line in read_paragraphs(files, skipped):
-        if document != last:
+        if document != last_document:
             lines.append("")
-            last = document
+            last_document = document
         lines.append(line.text)
-        n += len(line.text) + 1
-        if n >= characters:
+        n_characters += len(line.text) + 1
+        if n_characters >= min_characters:
             yield "\n".join(lines).encode()
-            lines, n = [], 0
+            lines, n_characters = [], 0
     if lines:
         yield "\n".join(lines).encode()
 
@@ -132,10 +134,10 @@ def check_split(
         DataError: A file is missing, or is in both lists.
     """
     check_files([*files, *held_out])
-    shared = sorted(_real_paths(files) & _real_paths(held_out))
-    if shared:
+    overlap = sorted(_real_paths(files) & _real_paths(held_out))
+    if overlap:
         raise DataError(
-            f"{shared[0]} is used for both training and evaluation. Use different files for "
+            f"{overlap[0]} is used for both training and evaluation. Use different files for "
             "evaluation."
         )
 

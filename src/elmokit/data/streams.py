@@ -152,9 +152,9 @@ class Streams:
                 begin, end = self._documents[document[row] : document[row] + 2]
                 n = int(min(length - filled, end - begin - offset[row]))
                 if row in self._local_rows:
-                    target = row - self._local_rows.start
+                    local_row = row - self._local_rows.start
                     self._copy_tokens(
-                        block, target, filled, n, int(document[row]), int(offset[row])
+                        block, local_row, filled, n, int(document[row]), int(offset[row])
                     )
                 offset[row] += n
                 if offset[row] == end - begin:
@@ -235,7 +235,10 @@ class Streams:
         except (KeyError, TypeError, ValueError, IndexError, OverflowError):
             is_valid = False
         if not is_valid:
-            raise DataError("The checkpoint has no valid position. Resume from an older one.")
+            raise DataError(
+                "The checkpoint contains an invalid position in the data. Remove it, and resume "
+                "from an older one."
+            )
         self._start = _Position(epoch, taken, document, offset)
         self._block_number, self._n_returned = block, n_returned
         self._block = None

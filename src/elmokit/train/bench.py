@@ -22,8 +22,13 @@ from elmokit.train.loop import make_step
 _SYNTHETIC_TOKENS = 40_000_000
 
 
-class Text:
-    """The text of the benchmark: a prepared corpus, or synthetic text."""
+class BenchmarkText:
+    """The text of the benchmark.
+
+    Args:
+        corpus: A prepared corpus. Default: synthetic text.
+        n_words: The vocabulary size of synthetic text.
+    """
 
     def __init__(self, corpus: Corpus | None, n_words: int) -> None:
         if corpus is not None:
@@ -52,7 +57,7 @@ class Text:
 
 
 def measure(
-    config: RunConfig, text: Text, device: torch.device, *, rounds: int = 40
+    config: RunConfig, text: BenchmarkText, device: torch.device, *, rounds: int = 40
 ) -> dict[str, Any]:
     """Measure the time of complete training steps, including clipping and the optimizer.
 

@@ -176,7 +176,7 @@ def _open(path: Path) -> tuple[Progress, dict[str, Any]]:
     hint = f"Remove {path} and resume from an older checkpoint, or start a new run."
     values = read_json(path / TRAINER, error=WeightsError, hint=hint)
     for file in path.glob("*.safetensors"):
-        open_tensors(file, error=WeightsError, hint=hint)  # before reading it: checks its size
+        open_tensors(file, error=WeightsError, hint=hint)  # checks the size before the file is read
     try:
         damaged = [] if values.pop("check") == _checksum(values) else [TRAINER]
         files, config = dict(values.pop("files")), dict(values.pop("config"))

@@ -81,11 +81,11 @@ def run_preset(name: str) -> RunConfig:
             checkpoint_every=200,
         )
     # A larger beta2 adapts too slowly: see recipes/english.md.
-    rate = {"small": 4e-3, "medium": 4e-3, "original": 2.5e-3}[name]
+    learning_rate = {"small": 4e-3, "medium": 4e-3, "original": 2.5e-3}[name]
     return RunConfig(
         model,
         StepConfig(rows=1024, steps=20, negatives=8192),
-        OptimizerConfig(learning_rate=rate, warmup=1000, beta2=0.95),
+        OptimizerConfig(learning_rate=learning_rate, warmup=1000, beta2=0.95),
         max_steps=20_000,
     )
 

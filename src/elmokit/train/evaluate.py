@@ -120,7 +120,7 @@ def make_encoder(engine: Engine, chars: NDArray[np.uint16] | None) -> Encode:
     return encode
 
 
-def prepared_types(encode: Encode, n_words: int) -> TextTypes:
+def make_text_types(encode: Encode, n_words: int) -> TextTypes:
     """Return the types of prepared text for a head with `n_words` words."""
 
     def target_words(types: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -142,7 +142,7 @@ def evaluate(
 
     Args:
         scorer: The language models.
-        types: The types of the text, see `prepared_types`.
+        types: The types of the text, see `make_text_types`.
         tokens: The ids of a prepared corpus.
         documents: The start of each document, and the end of the last one.
         state: The initial state: "carry", "reset" or "warm".

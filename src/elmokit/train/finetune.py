@@ -48,11 +48,11 @@ class InitialModel:
 
     Attributes:
         parts: The biLM, and a head for the vocabulary of the corpus.
-        new_head: Whether the head is new.
+        has_new_head: Whether the head is new.
     """
 
     parts: ModelParts
-    new_head: bool
+    has_new_head: bool
 
 
 def prepare_initial_model(
@@ -74,7 +74,7 @@ def prepare_initial_model(
             "or train a new model for your language with: elmo prepare, elmo train."
         )
     if parts.head is None or new_head:
-        head = unigram_head(corpus, parts.bilm.config.lstm.projection_dim)
+        head = make_unigram_head(corpus, parts.bilm.config.lstm.projection_dim)
         with_head = dataclasses.replace(
             parts,
             vocabulary=corpus.vocabulary,
@@ -85,17 +85,17 @@ def prepare_initial_model(
                 n: t for n, t in (parts.accumulators or {}).items() if n.startswith("bilm.")
             },
         )
-        return InitialModel(with_head, new_head=True)
+        return InitialModel(with_head, has_new_head=True)
     if parts.vocabulary is None or parts.vocabulary.words != corpus.vocabulary.words:
         raise ConfigError(
             f"{corpus.path} was not prepared with the vocabulary of {parts.source}. Prepare the "
             f"text again with: elmo prepare --vocab {parts.source} FILES... -o DATA. "
             "Alternatively, train a new head for the vocabulary of this text with --new-head."
         )
-    return InitialModel(parts, new_head=False)
+    return InitialModel(parts, has_new_head=False)
 
 
-def unigram_head(corpus: Corpus, projection_dim: int) -> LMHead:
+def make_unigram_head(corpus: Corpus, projection_dim: int) -> LMHead:
     """Return a head that predicts the unigram distribution of the corpus for all inputs.
 
     Training converges faster than with random weights.
@@ -150,10 +150,10 @@ def finetune_config(
             "of the model (lstm.*, char_cnn.*)."
         )
     if epochs is None and max_steps is None and config.max_steps == base.max_steps:
-        epochs = 1.0 + initial.new_head
+        epochs = 1.0 + initial.has_new_head
     config = with_length(config, n_tokens, max_steps=max_steps, epochs=epochs)
     if head_steps is None:
-        default = config.max_steps // 2 if initial.new_head else 0
+        default = config.max_steps // 2 if initial.has_new_head else 0
         head_steps = config.optimizer.head_steps or default
     validate("head_steps", head_steps, Annotated[int, Bounds(ge=0, le=config.max_steps)])
     optimizer = dataclasses.replace(config.optimizer, head_steps=head_steps)

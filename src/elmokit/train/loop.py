@@ -31,7 +31,7 @@ from elmokit.train.batches import needed_columns, read_batches
 from elmokit.train.checkpoint import Progress, load_accumulators
 from elmokit.train.config import RunConfig
 from elmokit.train.distributed import SINGLE_PROCESS, Group
-from elmokit.train.evaluate import Perplexity, evaluate, make_encoder, prepared_types
+from elmokit.train.evaluate import Perplexity, evaluate, make_encoder, make_text_types
 from elmokit.train.export import MODEL, export
 from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.step import PlainStep, StepResult, TrainStep, explain_out_of_memory
@@ -139,11 +139,13 @@ def train(
                 _evaluate(step, corpus, progress, metrics, config, log, stopped, initial)
                 while progress.step < config.max_steps and not group.any(stopped.is_set()):
                     batch, position = next(batches)
-                    rate = config.optimizer.rate(progress.step, config.max_steps)
-                    pending.append((progress.step + 1, step(batch, progress.step, rate)))
+                    learning_rate = config.optimizer.learning_rate_at(
+                        progress.step, config.max_steps
+                    )
+                    pending.append((progress.step + 1, step(batch, progress.step, learning_rate)))
                     progress.step, progress.position = progress.step + 1, position
                     if _is_due(progress.step, config.log_every, config.max_steps):
-                        summary = _summarize(pending, rate, clock, config, device)
+                        summary = _summarize(pending, learning_rate, clock, config, device)
                         _write(metrics, summary)
                         log(clock.format_line(summary))
                         pending = []
@@ -318,7 +320,7 @@ def _evaluate(
 
     If a signal interrupts the evaluation, it is repeated when the run is resumed.
     """
-    if "valid" not in corpus.splits or not _evaluation_is_due(progress, config, initial):
+    if "valid" not in corpus.splits or not _is_evaluation_due(progress, config, initial):
         return
     values: dict[str, Any] = {}
     if step.group.is_first:
@@ -353,13 +355,13 @@ def _held_out_perplexity(step: TrainStep, corpus: Corpus) -> Perplexity:
     try:
         engine = exact_engine(bilm)
         scorer = Scorer(engine, bilm.config.lstm, head, head.weight.device)
-        types = prepared_types(make_encoder(engine, corpus.chars), len(head.bias))
+        types = make_text_types(make_encoder(engine, corpus.chars), len(head.bias))
         return evaluate(scorer, types, corpus.tokens("valid"), corpus.documents("valid"))
     finally:
         bilm.train()
 
 
-def _evaluation_is_due(progress: Progress, config: RunConfig, initial: ModelParts | None) -> bool:
+def _is_evaluation_due(progress: Progress, config: RunConfig, initial: ModelParts | None) -> bool:
     if progress.step == 0:
         return initial is not None
     phase_ends = (config.optimizer.head_steps, config.max_steps)
@@ -374,7 +376,7 @@ def _write(metrics: Metrics | None, values: dict[str, Any]) -> None:
 
 def _summarize(
     pending: list[tuple[int, StepResult]],
-    rate: float,
+    learning_rate: float,
     clock: Clock,
     config: RunConfig,
     device: torch.device,
@@ -389,7 +391,7 @@ def _summarize(
         "sampled_loss_backward": float(values[:, 1].mean()),
         "gradient_norm": float(values[:, 2].max()),
         "gradient_norm_median": float(values[:, 2].median()),
-        "learning_rate": rate,
+        "learning_rate": learning_rate,
         "tokens_per_second": round(clock.tokens_per_second(step)),
     }
     if device.type == "cuda":

@@ -36,31 +36,31 @@ class Metrics:
         self._path = run / FILE
         self._remove_later_steps(n_steps)
         self._file = self._path.open("a", encoding="utf-8")
-        self._board: Any = None
+        self._tensorboard: Any = None
         if tensorboard:
             check_tensorboard()
             from torch.utils.tensorboard import SummaryWriter
 
-            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=n_steps)
+            self._tensorboard = SummaryWriter(str(run / "tensorboard"), purge_step=n_steps)
 
     def write(self, values: dict[str, Any]) -> None:
         """Append a line of metrics, which include the `step` and the number of `tokens`."""
         self._file.write(json.dumps(values) + "\n")
         self._file.flush()
-        if self._board is not None:
+        if self._tensorboard is not None:
             for name, value in values.items():
                 if isinstance(value, int | float) and name != "step":
-                    self._board.add_scalar(name, value, values["step"])
+                    self._tensorboard.add_scalar(name, value, values["step"])
 
     def close(self) -> None:
         self._file.close()
-        if self._board is not None:
-            self._board.close()
+        if self._tensorboard is not None:
+            self._tensorboard.close()
 
     def _remove_later_steps(self, n_steps: int) -> None:
-        records = _records(self._path) if self._path.exists() else ()
-        lines = [line for line, values in records if 0 < n_steps >= values["step"]]
-        # A new run (n_steps = 0) keeps no lines. This also replaces a broken symbolic link.
+        # A new run starts with an empty file, even if the directory contains metrics.
+        records = _read_records(self._path) if n_steps and self._path.exists() else ()
+        lines = [line for line, values in records if values["step"] <= n_steps]
         with replace_file(self._path) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
@@ -68,7 +68,7 @@ class Metrics:
 def read_evaluations(run: Path) -> dict[int, dict[str, Any]]:
     """Return the held-out metrics of a run by step."""
     evaluations = {}
-    for _, values in _records(run / FILE):
+    for _, values in _read_records(run / FILE):
         valid = {k.removeprefix("valid_"): v for k, v in values.items() if k.startswith("valid_")}
         if valid:
             evaluations[int(values["step"])] = valid
@@ -104,7 +104,7 @@ class Clock:
         )
 
 
-def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each line of the file and its values, except a truncated last line."""
     check_regular_files(path, DataError)
     try:

@@ -59,7 +59,7 @@ class OptimizerConfig(Settings):
     head_steps: CountOrZero = 0
     head_rate: Positive = 4e-3
 
-    def rate(self, step: int, total: int) -> float:
+    def learning_rate_at(self, step: int, total: int) -> float:
         """Return the learning rate of a step, counted from 0, of `total` steps."""
         if step < self.head_steps:
             return self.head_rate * self._schedule(step, self.head_steps)

@@ -1,9 +1,9 @@
 """Convert plain text to ids for an existing model, and measure its perplexity.
 
-The text is read as by `elmo prepare` (see `elmokit.data.reading`). Words of the model's vocabulary
-get the ids from 0 to V-1, starting with the special symbols, and other words get higher ids. As
-inputs, these words are encoded from their characters. As targets, they are `<UNK>`. To limit
-memory, the text is processed in groups of complete documents.
+The text is read in the same way as by `elmo prepare` (see `elmokit.data.reading`). Words of the
+model's vocabulary get the ids from 0 to V-1, starting with the special symbols, and other words get
+higher ids. As inputs, the other words are encoded from their characters. As targets, they are
+`<UNK>`. To limit memory, the text is processed in groups of complete documents.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from elmokit.train.evaluate import (
     Encode,
     LossSums,
     Perplexity,
-    prepared_types,
+    make_text_types,
     split_sequences,
 )
 
@@ -54,7 +54,7 @@ class TextGroup:
     documents: NDArray[np.int64]
     words: Sequence[str]
 
-    def encoder(self, bilm: BiLM, engine: Engine, vocabulary: Vocabulary | None) -> Encode:
+    def make_encoder(self, bilm: BiLM, engine: Engine, vocabulary: Vocabulary | None) -> Encode:
         """Return a function from ids of this group to x_k."""
         word_index = None if vocabulary is None else vocabulary.index
 
@@ -66,7 +66,7 @@ class TextGroup:
         return encode
 
 
-def text_groups(
+def group_sentences(
     sentences: Iterable[Sentence],
     vocabulary: Vocabulary | None,
     min_tokens: int,
@@ -146,8 +146,10 @@ def evaluate_text(
         )
     sums_by_state = [LossSums() for _ in states]
     carry = "carry" in states
-    for group in text_groups(sentences, vocabulary, _GROUP_TOKENS, whole_documents=carry):
-        types = prepared_types(group.encoder(bilm, scorer.engine, vocabulary), len(vocabulary))
+    for group in group_sentences(sentences, vocabulary, _GROUP_TOKENS, whole_documents=carry):
+        types = make_text_types(
+            group.make_encoder(bilm, scorer.engine, vocabulary), len(vocabulary)
+        )
         for state, sums in zip(states, sums_by_state, strict=True):
             sequences = split_sequences(group.tokens, group.documents, state)
             for _, losses in scorer.losses(types, sequences, warm if state == "warm" else None):

@@ -20,10 +20,11 @@ from elmokit.model.lstm import LstmStack, LstmState
 from elmokit.progress import ProgressFn, no_log
 from elmokit.text.vocab import Vocabulary
 from elmokit.train.evaluate import Encode
-from elmokit.train.text import text_groups
+from elmokit.train.text import group_sentences
 
 _ROWS = 128
-SENTENCES = 10_000
+#: Default number of sentence ends to average.
+N_SENTENCES = 10_000
 
 
 class WarmState(NamedTuple):
@@ -43,7 +44,7 @@ def average_state(
     bilm: BiLM,
     encode: Encode,
     tokens: NDArray[np.uint32],
-    n_sentences: int = SENTENCES,
+    n_sentences: int = N_SENTENCES,
     *,
     progress: ProgressFn = no_log,
 ) -> WarmState:
@@ -64,7 +65,10 @@ def average_state(
     """
     ends = np.flatnonzero(tokens == END_ID)
     if not len(ends):
-        raise DataError("The warm state needs text with at least one sentence.")
+        raise DataError(
+            "The text contains no sentence: expected at least one to compute the warm state. Use "
+            "more text."
+        )
     # Read twice as many sentences, because the first and last one of each row are ignored.
     n_read = min(len(ends), 2 * n_sentences)
     text = np.asarray(tokens[: int(ends[n_read - 1]) + 1])
@@ -92,7 +96,7 @@ def warm_state_of_text(
     bilm: BiLM,
     vocabulary: Vocabulary | None,
     sentences: Iterable[Sentence],
-    n_sentences: int = SENTENCES,
+    n_sentences: int = N_SENTENCES,
     *,
     progress: ProgressFn = no_log,
 ) -> WarmState:
@@ -107,10 +111,10 @@ def warm_state_of_text(
     """
     # All sentences are in a single group, because `average_state` splits the text into rows.
     needed = itertools.islice(sentences, 2 * n_sentences)
-    group = next(text_groups(needed, vocabulary, sys.maxsize), None)
+    group = next(group_sentences(needed, vocabulary, sys.maxsize), None)
     if group is None:
         raise DataError("The text contains no words. Expected files with text.")
-    encode = group.encoder(bilm, exact_engine(bilm), vocabulary)
+    encode = group.make_encoder(bilm, exact_engine(bilm), vocabulary)
     return average_state(bilm, encode, group.tokens, n_sentences, progress=progress)
 
 
