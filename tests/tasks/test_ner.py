@@ -240,6 +240,19 @@ def test_saved_model_gives_the_same_predictions(trained: Any, files: tuple[str, 
     assert [line["epoch"] for line in lines] == list(range(1, result.epochs + 1))
 
 
+@pytest.mark.parametrize("setting", ["layer=average", "mix=0.2,0.5,0.3"])
+def test_model_with_fixed_layer_weights_is_loaded(
+    files: tuple[str, str], elmo: ElmoModel, cache: LayerCache, tmp_path: Path, setting: str
+) -> None:
+    config = settings(f"elmo.{setting}", "train.epochs=1", "train.share=0.2")
+    data = load_data(TASK, config, *files, elmo=elmo, model=str(TINY_MODEL), cache=cache)
+    result = train(TASK, config, data, tmp_path / "run")
+    saved = load_saved(tmp_path / "run", TASK, device="cpu")
+    assert saved.model.elmo.learned_weights() == result.mixes
+    examples = TASK.read(files[1])
+    assert TASK.score(examples, saved.predict(examples)) == result.dev
+
+
 def test_predictions_do_not_depend_on_other_examples(trained: Any, files: tuple[str, str]) -> None:
     saved = load_saved(trained[0], TASK, device="cpu")
     examples = TASK.read(files[1])

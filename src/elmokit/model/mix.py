@@ -117,7 +117,8 @@ def _initial_w(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | No
     values = torch.tensor([float(weight) for weight in weights])
     if s is None:
         return values
-    if not (bool((values >= 0).all()) and abs(float(values.sum()) - 1.0) < 1e-3):
+    # Checks the arguments instead of the tensor, which has no values inside `skip_init`.
+    if not (all(weight >= 0 for weight in s) and abs(sum(s) - 1.0) < 1e-3):
         raise ConfigError(
             f"Invalid weights s {list(weights)}: expected non-negative numbers that sum to 1. "
             "If these are weights before the softmax, pass them as w."
