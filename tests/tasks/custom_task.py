@@ -37,10 +37,10 @@ class Shape:
 
 
 class Network(TaskModel):
-    def __init__(self, config, label_info, words, elmo):
+    def __init__(self, config, label_info, words, bilm):
         super().__init__()
         self.encoder = TokenEncoder(WordVectors(words, trainable=True))
-        self.elmo = ElmoMixes(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, bilm)
         dim = self.encoder.dim + self.elmo.input_dim
         hidden = config.model.hidden
         self.net = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, 2))

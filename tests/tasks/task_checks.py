@@ -84,9 +84,9 @@ def with_both(
     """Return the data and an untrained model that uses ELMo at the input and the output."""
     assert config.elmo.place == "both"
     data = load_data(task, config, *files, elmo=elmo, cache=cache)
-    assert data.elmo is not None
+    assert data.bilm is not None
     torch.manual_seed(0)
-    return data, type(task).network(config, data.label_info, data.words, data.elmo)
+    return data, type(task).network(config, data.label_info, data.words, data.bilm)
 
 
 def check_gradients(loss: torch.Tensor, model: TaskModel[Any], elmo: ElmoModel) -> None:

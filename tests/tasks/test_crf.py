@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import DataError
-from elmokit.tasks.ner import allowed_transitions, build_tag_set
-from elmokit.tasks.nn.crf import AllowedTransitions, Crf
+from elmokit.tasks.nn.crf import AllowedTransitions, Crf, allowed_transitions, build_tag_set
 
 
 def score(crf: Crf, emissions: Tensor, labels: tuple[int, ...]) -> Tensor:
@@ -142,7 +141,6 @@ def test_training_learns_the_transitions() -> None:
     assert torch.equal(crf.decode(emissions, mask), labels)
 
 
-@pytest.mark.parametrize("types", ["9" * 100, [str(i) for i in range(1000)]])
-def test_invalid_labels_are_an_error(types: str | list[str]) -> None:
+def test_too_many_labels_are_an_error() -> None:
     with pytest.raises(DataError):
-        build_tag_set(types, "BIOES")
+        build_tag_set([str(i) for i in range(1000)], "BIOES")

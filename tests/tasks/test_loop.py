@@ -271,7 +271,7 @@ def test_optimizer_state_of_a_scalar_weight_is_resumed(
     path = checkpoint.newest(tmp_path)
     assert path is not None
     again.load(path)
-    first.set_rate(1e-3)
+    first.set_learning_rate(1e-3)
     step(first.model, first.optimizer)
     step(again.model, again.optimizer)
     assert torch.equal(first.model.a, again.model.a)
@@ -420,7 +420,7 @@ def test_fraction_of_the_data_uses_only_its_own_words(files: tuple[str, str]) ->
     whole = load_data(TASK, config(), *files)
     part = load_data(TASK, config("train.share=0.1"), *files)
     assert len(part.train) == 6
-    assert len(part.words) < len(whole.words)
+    assert len(part.words.words) < len(whole.words.words)
 
 
 def test_batches_contain_every_example_once_within_the_limits() -> None:

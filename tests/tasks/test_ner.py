@@ -59,7 +59,7 @@ def test_tab_separated_tokens_may_contain_spaces(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("a O\nb\n", r"data.txt, line 2: found 1 column .* expected 2"),
-        ("a\n", r"line 1: found 1 column .* at least 2"),
+        ("a\n", r"line 1: found 1 column .* expected 2"),
         ("a x O\n\nb O\n", r"line 3: found 2 columns .* expected 3"),
         ("a O\nb PER\n", r"line 2: invalid tag 'PER'"),
     ],
@@ -157,7 +157,7 @@ def test_gradients_reach_the_mixes_but_not_the_biLM(
 
 def model_of(data: Data[Sentence], *changes: str) -> NerModel:
     torch.manual_seed(0)
-    return TASK.network(settings(*changes), data.label_info, data.words, data.elmo).eval()
+    return TASK.network(settings(*changes), data.label_info, data.words, data.bilm).eval()
 
 
 def test_predictions_do_not_depend_on_the_batch(

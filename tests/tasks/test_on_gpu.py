@@ -33,7 +33,7 @@ def test_tagger_trains_on_a_gpu_and_predicts_on_gpu_and_cpu(
     assert whole._on_device is not None
     assert whole.padded([0]).device.type == "cuda"
     state = torch.cuda.get_rng_state()
-    result = train(TASK, config, data, tmp_path / "run", device="cuda")
+    result = train(TASK, config, data, tmp_path / "run")
     assert torch.equal(torch.cuda.get_rng_state(), state)
     assert result.dev is not None
     assert result.dev["f1"] > 98

@@ -328,9 +328,9 @@ def data(files: Files, elmo: ElmoModel, tmp_path_factory: Any) -> Data[Question]
 
 
 def network(data: Data[Question], *changes: str) -> SquadModel:
-    assert data.elmo is not None
+    assert data.bilm is not None
     torch.manual_seed(0)
-    return TASK.network(settings(*changes), data.label_info, data.words, data.elmo)
+    return TASK.network(settings(*changes), data.label_info, data.words, data.bilm)
 
 
 def test_predictions_do_not_depend_on_the_batch(data: Data[Question], elmo: ElmoModel) -> None:

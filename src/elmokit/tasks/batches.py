@@ -1,4 +1,4 @@
-"""Batches of examples of similar length, with a limit on tokens."""
+"""Batches of examples with similar lengths and a limited number of tokens."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from elmokit.embed.blocks import TokenIds
 from elmokit.embed.layer_cache import Layers
 
 
 class Example(Protocol):
-    """An example of a task's data."""
+    """An example in the data of a task."""
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """The tokenized texts that the biLM reads: one in NER, two in SNLI, ..."""
+        """The tokenized texts that the biLM reads, for example one in NER and two in SNLI."""
 
 
 E = TypeVar("E", bound=Example)
@@ -32,9 +33,9 @@ class TokenBatch:
 
     Attributes:
         types: The distinct tokens.
-        index: Index of each token in `types`, shape (B, T); 0 in the padding.
-        mask: True where there is a token, shape (B, T).
-        lengths: Number of tokens in each text.
+        index: The index of each token in `types`, (B, T); 0 in the padding.
+        mask: Whether there is a token at each position, (B, T).
+        lengths: The number of tokens of each text.
     """
 
     types: list[str]
@@ -45,13 +46,12 @@ class TokenBatch:
     @classmethod
     def of(cls, texts: Sequence[Sequence[str]], device: torch.device) -> TokenBatch:
         """Pad texts. The array has at least one column, even if all texts are empty."""
-        types: dict[str, int] = {}
-        lengths = [len(text) for text in texts]
-        index = torch.zeros(len(texts), max([1, *lengths]), dtype=torch.long)
-        for row, text in zip(index.numpy(), texts, strict=True):
-            row[: len(text)] = [types.setdefault(token, len(types)) for token in text]
-        mask = torch.arange(index.shape[1]) < torch.tensor(lengths).unsqueeze(1)
-        return cls(list(types) or [""], index.to(device), mask.to(device), lengths)
+        tokens = TokenIds.of(texts)
+        lengths = torch.from_numpy(tokens.lengths)
+        mask = torch.arange(int(tokens.lengths.max(initial=1))) < lengths.unsqueeze(1)
+        index = torch.zeros(mask.shape, dtype=torch.long)
+        index[mask] = torch.from_numpy(tokens.ids).long()
+        return cls(tokens.words or [""], index.to(device), mask.to(device), lengths.tolist())
 
 
 @dataclass(eq=False)
@@ -65,11 +65,11 @@ class Batch(Generic[E]):
 
     examples: list[E]
     device: torch.device
-    _text_ids: list[range]  # of each example, in `_layers`
+    _text_ids: list[range]  # the indices of the texts of each example in `_layers`
     _layers: Layers | None
 
     def tokens(self, i: int = 0) -> TokenBatch:
-        """Return text `i` of each example."""
+        """Return the tokens of text `i` of each example."""
         return TokenBatch.of([example.texts[i] for example in self.examples], self.device)
 
     def layers(self, i: int = 0) -> Tensor | None:
@@ -77,7 +77,12 @@ class Batch(Generic[E]):
         return self._padded([ids[i] for ids in self._text_ids])
 
     def part(self, row: int, texts: Sequence[int]) -> tuple[TokenBatch, Tensor | None]:
-        """Return some of the texts of an example, such as part of a document, and their layers."""
+        """Return some texts of an example, for example a part of a document, and their layers.
+
+        Args:
+            row: The index of the example in the batch.
+            texts: The indices of the texts in the example.
+        """
         tokens = [self.examples[row].texts[i] for i in texts]
         layers = self._padded([self._text_ids[row][i] for i in texts])
         return TokenBatch.of(tokens, self.device), layers
@@ -90,7 +95,16 @@ class Batch(Generic[E]):
 
 
 class Dataset(Generic[E]):
-    """Examples, and the layers of their texts in the order of `collect_texts`."""
+    """The examples of a part of the data, and the layers of their texts.
+
+    Args:
+        examples: The examples.
+        layers: The layers of their texts in the order of `collect_texts`; None without ELMo.
+        device: Device of the task model.
+
+    Attributes:
+        sizes: The number of tokens of each example, at least 1.
+    """
 
     def __init__(self, examples: Sequence[E], layers: Layers | None, device: torch.device) -> None:
         self.examples = list(examples)
@@ -110,7 +124,7 @@ class Dataset(Generic[E]):
 
 
 def collect_texts(examples: Sequence[Example]) -> list[Sequence[str]]:
-    """Return the texts of all examples."""
+    """Return the texts of all examples in one list."""
     return [text for example in examples for text in example.texts]
 
 
@@ -126,10 +140,10 @@ def plan_batches(
     Args:
         sizes: Number of tokens of each example.
         max_examples: Maximum number of examples per batch.
-        max_tokens: Maximum number of tokens per batch, including padding; a longer example is a
-            batch of its own.
-        seed: Random seed for the order, different in every epoch. None: longest first, for
-            evaluation.
+        max_tokens: Maximum number of tokens per batch, including padding. A longer example is a
+            separate batch.
+        seed: The random seed for the order of training examples, which includes the epoch. None:
+            order by decreasing length, for evaluation.
 
     Returns:
         The indices of the examples of each batch.
@@ -138,7 +152,7 @@ def plan_batches(
         order = np.argsort(-sizes, kind="stable").tolist()
         return list(group(order, sizes, max_examples, max_tokens))
     random = np.random.default_rng(seed)
-    # Noise in the sizes makes batches differ between epochs.
+    # Random changes of the sizes give different batches in each epoch.
     noisy = sizes * random.uniform(0.9, 1.1, len(sizes))
     shuffled = random.permutation(len(sizes))
     order = shuffled[np.argsort(-noisy[shuffled], kind="stable")].tolist()
@@ -149,7 +163,7 @@ def plan_batches(
 def group(
     order: Sequence[int], sizes: NDArray[np.int64], max_examples: int, max_tokens: int
 ) -> Iterator[list[int]]:
-    """Group examples in the given order; see `plan_batches`."""
+    """Group consecutive examples of `order` into batches, as described in `plan_batches`."""
     batch: list[int] = []
     longest = 0
     for i in order:

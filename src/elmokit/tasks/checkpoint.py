@@ -119,12 +119,12 @@ class Run:
             state[int(match[1])][match[2]] = tensor.clone()
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
-        self.set_rate(self.position.rate)
+        self.set_learning_rate(self.position.rate)
         if (path / BEST).is_file():
             self.best = read_weights(path / BEST, self.model)
         self._start_time = time.monotonic() - self.position.seconds
 
-    def set_rate(self, rate: float) -> None:
+    def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate."""
         self.position.rate = rate
         for group in self.optimizer.param_groups:

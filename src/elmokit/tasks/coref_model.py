@@ -127,7 +127,7 @@ class CorefModel(TaskModel[Document]):
     settings: CorefConfig
 
     def __init__(
-        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, bilm: BilmInfo | None
     ) -> None:
         super().__init__()
         settings = self.settings = config.model
@@ -138,7 +138,7 @@ class CorefModel(TaskModel[Document]):
             for width in filter(None, settings.char_widths.split(","))
         )
         x_dim = self.words.dim + settings.char_filters * len(self.chars)
-        self.elmo = ElmoMixes(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, bilm)
         self.word_dropout = nn.Dropout(settings.word_dropout)
         self.dropout = nn.Dropout(settings.dropout)
         self.rnn = BiLstm(

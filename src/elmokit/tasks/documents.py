@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, groupby, pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from elmokit.progress import plural
-from elmokit.tasks.inputs import Token, read_objects, split_text
+from elmokit.tasks.inputs import Token, is_blank, read_objects, split_blocks, split_text
 from elmokit.text.lines import Line
 from elmokit.text.sentences import sentence_spans
 
@@ -147,9 +147,8 @@ def _document(text: str, name: str = "") -> Document:
 
 def read_text(lines: Iterable[Line]) -> Iterator[Document]:
     """Read raw text with empty lines between documents; offsets are relative to the document."""
-    for is_text, block in groupby(lines, key=lambda line: bool(line.text.strip())):
-        if is_text:
-            yield _document("\n".join(line.text for line in block))
+    for block in split_blocks(lines, is_blank):
+        yield _document("\n".join(line.text for line in block))
 
 
 class _Item(BaseModel, strict=True):
@@ -192,117 +191,118 @@ def read_columns(
 
     Args:
         lines: The lines to read.
-        issues: Counter of problems.
+        issues: Counter of irregularities.
         labeled: Whether to read the mentions.
     """
     issues = DataIssues() if issues is None else issues
-    builder: _Builder | None = None
+    section: _Section | None = None
     for line in lines:
         begin, end = _BEGIN.fullmatch(line.text), _END.match(line.text)
-        if builder is not None and (begin or end or builder.path != line.path):
-            yield builder.document(issues)
-            builder = None
+        if section is not None and (begin or end or section.path != line.path):
+            yield _read_section(section, issues, labeled=labeled)
+            section = None
         if begin:
-            name, part = begin[1] or begin[3] or "", int(begin[2] or 0)
-            builder = _Builder(line.path, name, part, labeled)
-        elif not line.text.strip():
-            if builder is not None and builder.sentences[-1]:
-                builder.sentences.append([])
+            section = _Section(line.path, begin[1] or begin[3] or "", int(begin[2] or 0), [])
         elif not end and not _COMMENT.match(line.text):
-            # The first line of a file with one document is optional.
-            builder = builder or _Builder(line.path, "", 0, labeled)
-            builder.add(line)
-    if builder is not None:
-        yield builder.document(issues)
+            # "#begin document" is optional in a file with one document.
+            section = section or _Section(line.path, "", 0, [])
+            if section.lines or not is_blank(line):
+                section.lines.append(line)
+    if section is not None:
+        yield _read_section(section, issues, labeled=labeled)
 
 
-def _layout(fields: Sequence[str]) -> Layout | None:
-    """Return the layout of a row; None if it is invalid."""
-    if len(fields) >= _CONLL_2012:
-        return Layout(3, len(fields) - 1, 9) if fields[2].isdecimal() else None
-    return None if len(fields) == 3 and not fields[0].isdecimal() else _LAYOUTS.get(len(fields))
-
-
-@dataclass
-class _Builder:
-    """Collects the tokens and mentions of a document."""
+class _Section(NamedTuple):
+    """The lines of a document, from its first token."""
 
     path: str
     name: str
     part: int
-    labeled: bool
-    sentences: list[list[str]] = field(default_factory=lambda: [[]])
-    speakers: list[str] = field(default_factory=list)
-    clusters: dict[str, list[Mention]] = field(default_factory=lambda: defaultdict(list))
-    open_mentions: dict[str, list[tuple[int, Line]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    lines: list[Line]
+
+
+def _read_section(section: _Section, issues: DataIssues, *, labeled: bool) -> Document:
     layout: Layout | None = None
+    sentences: list[list[str]] = []
+    speakers: list[str] = []
+    cells: list[tuple[Line, str]] = []  # the mentions column
+    for block in split_blocks(section.lines, is_blank):
+        sentences.append([])
+        for line in block:
+            fields = line.text.split("\t") if "\t" in line.text else line.text.split()
+            layout = _check_layout(line, fields, layout, labeled=labeled)
+            sentences[-1].append(fields[layout.token].strip())
+            speaker = "" if layout.speaker is None else fields[layout.speaker]
+            speakers.append("" if speaker in _EMPTY else speaker)
+            if labeled and layout.mentions is not None:
+                cells.append((line, fields[layout.mentions].strip()))
+    clusters = _distinct_clusters(_read_mentions(cells), issues)
+    issues["empty tokens, read as '_'"] += sum(not token for s in sentences for token in s)
+    sentences = [[token or "_" for token in sentence] for sentence in sentences]
+    if layout == _LAYOUTS[3] and not any(map(is_blank, section.lines)):
+        sentences = _split_sentences(sentences[0])
+        issues["documents without empty lines, split into sentences by rules"] += 1
+    return Document(
+        tuple(map(tuple, sentences)),
+        clusters if labeled or not sentences else None,
+        section.name or Path(section.path).name.split(".")[0],
+        section.part,
+        tuple(speakers) if any(speakers) else None,
+    )
 
-    def add(self, line: Line) -> None:
-        """Add a token."""
-        fields = line.text.split("\t") if "\t" in line.text else line.text.split()
-        layout = _layout(fields)
-        problem = f"found {plural(len(fields), 'column')} ('{line.text[:60]}')"
-        if layout is None or (self.labeled and layout.mentions is None):
-            raise line.error(f"{problem}. {_COLUMNS}")
-        if self.layout is not None and layout.token != self.layout.token:
-            raise line.error(f"{problem}, but the lines above use a different layout. {_COLUMNS}")
-        self.layout = layout
-        if self.labeled and layout.mentions is not None:
-            self._add_mentions(line, fields[layout.mentions].strip())
-        self.sentences[-1].append(fields[layout.token].strip())
-        speaker = "" if layout.speaker is None else fields[layout.speaker]
-        self.speakers.append("" if speaker in _EMPTY else speaker)
 
-    def _add_mentions(self, line: Line, cell: str) -> None:
-        """Open and close mentions at the next token."""
-        if cell in _EMPTY:
-            return
-        if not _PIECES.fullmatch(cell):
+def _check_layout(
+    line: Line, fields: Sequence[str], previous: Layout | None, *, labeled: bool
+) -> Layout:
+    """Return the layout of a row, which must be compatible with that of the previous row."""
+    layout = None if len(fields) == 3 and not fields[0].isdecimal() else _LAYOUTS.get(len(fields))
+    if len(fields) >= _CONLL_2012 and fields[2].isdecimal():
+        layout = Layout(3, len(fields) - 1, 9)
+    problem = f"found {plural(len(fields), 'column')} ('{line.text[:60]}')"
+    if layout is None or (labeled and layout.mentions is None):
+        raise line.error(f"{problem}. {_COLUMNS}")
+    if previous is not None and layout.token != previous.token:
+        raise line.error(f"{problem}, but the lines above use a different layout. {_COLUMNS}")
+    return layout
+
+
+def _read_mentions(cells: Iterable[tuple[Line, str]]) -> dict[str, list[Mention]]:
+    """Return the mentions of each cluster, given the mentions column of a document."""
+    clusters: dict[str, list[Mention]] = defaultdict(list)
+    opened: dict[str, list[tuple[int, Line]]] = defaultdict(list)
+    for position, (line, cell) in enumerate(cells):
+        if cell not in _EMPTY and not _PIECES.fullmatch(cell):
             raise line.error(f"invalid mentions '{cell[:40]}'. {_COLUMNS}")
-        position = len(self.speakers)
         for single, first, last in _PIECE.findall(cell):
             if opening := single or first:
-                self.open_mentions[opening].append((position, line))
+                opened[opening].append((position, line))
             if closing := single or last:
-                if not self.open_mentions[closing]:
+                if not opened[closing]:
                     raise line.error(f"'{closing})' closes a mention that was not opened. {_FIX}")
-                start, _ = self.open_mentions[closing].pop()
-                self.clusters[closing].append(Mention(start, position + 1))
+                start, _ = opened[closing].pop()
+                clusters[closing].append(Mention(start, position + 1))
+    for cluster, starts in opened.items():
+        for _, line in starts:
+            raise line.error(
+                f"mention '({cluster}' is not closed before the end of its document. {_FIX}"
+            )
+    return clusters
 
-    def document(self, issues: DataIssues) -> Document:
-        """Check and return the finished document."""
-        for cluster, mentions in self.open_mentions.items():
-            for _, line in mentions:
-                raise line.error(
-                    f"mention '({cluster}' is not closed before the end of its document. {_FIX}"
-                )
-        issues["empty tokens, read as '_'"] += sum(not token for s in self.sentences for token in s)
-        sentences = [[token or "_" for token in s] for s in self.sentences if s]
-        if len(self.sentences) == 1 and self.layout == _LAYOUTS[3]:
-            sentences = _split_sentences(sentences[0])
-            issues["documents without empty lines, split into sentences by rules"] += 1
-        return Document(
-            tuple(map(tuple, sentences)),
-            self._distinct_clusters(issues) if self.labeled or not sentences else None,
-            self.name or Path(self.path).name.split(".")[0],
-            self.part,
-            tuple(self.speakers) if any(self.speakers) else None,
-        )
 
-    def _distinct_clusters(self, issues: DataIssues) -> tuple[tuple[Mention, ...], ...]:
-        """Assign each mention to its first cluster."""
-        cluster_of: dict[Mention, str] = {}
-        for cluster, mentions in self.clusters.items():
-            issues["duplicate mentions, read once"] += len(mentions) - len(set(mentions))
-            for mention in set(mentions):
-                if cluster_of.setdefault(mention, cluster) != cluster:
-                    issues["mentions in two clusters, assigned to the first"] += 1
-        clusters: dict[str, list[Mention]] = defaultdict(list)
-        for mention, cluster in sorted(cluster_of.items()):
-            clusters[cluster].append(mention)
-        return tuple(map(tuple, clusters.values()))
+def _distinct_clusters(
+    clusters: Mapping[str, Sequence[Mention]], issues: DataIssues
+) -> tuple[tuple[Mention, ...], ...]:
+    """Assign each mention to its first cluster."""
+    cluster_of: dict[Mention, str] = {}
+    for cluster, mentions in clusters.items():
+        issues["duplicate mentions, read once"] += len(mentions) - len(set(mentions))
+        for mention in set(mentions):
+            if cluster_of.setdefault(mention, cluster) != cluster:
+                issues["mentions in two clusters, assigned to the first"] += 1
+    distinct: dict[str, list[Mention]] = defaultdict(list)
+    for mention, cluster in sorted(cluster_of.items()):
+        distinct[cluster].append(mention)
+    return tuple(map(tuple, distinct.values()))
 
 
 def _split_sentences(tokens: Sequence[str]) -> list[list[str]]:

@@ -1,9 +1,10 @@
-"""Readers of raw text and JSON lines that several tasks share."""
+"""Functions for reading raw text, columns and JSON lines that several tasks share."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, model_validator
@@ -12,23 +13,41 @@ from elmokit.text.lines import Line
 from elmokit.text.sentences import tokenize_sentences
 from elmokit.text.typed_json import M, parse_json
 
-#: Longer sentences, which occur in text without punctuation, are split, because the cost of some
-#: models is quadratic in the length.
+#: Longer sentences are split, because the memory of some models is quadratic in the length. They
+#: occur in text without punctuation.
 MAX_TOKENS = 512
 
 Offsets = tuple[tuple[int, int], ...]
 
 
 def split_text(text: str) -> Iterator[tuple[tuple[str, ...], Offsets]]:
-    """Split a text into sentences; yield the tokens of each and their (start, end) in the text."""
+    """Split a text into sentences.
+
+    Yields:
+        The tokens of a sentence, and the (start, end) of each token in the text.
+    """
     for sentence in tokenize_sentences(text):
         for start in range(0, len(sentence), MAX_TOKENS):
             part = sentence[start : start + MAX_TOKENS]
             yield tuple(t.text for t in part), tuple((t.start, t.end) for t in part)
 
 
+def split_blocks(
+    lines: Iterable[Line], is_separator: Callable[[Line], bool]
+) -> Iterator[list[Line]]:
+    """Yield each block of consecutive lines between separators, such as empty lines."""
+    for is_between_blocks, block in groupby(lines, key=is_separator):
+        if not is_between_blocks:
+            yield list(block)
+
+
+def is_blank(line: Line) -> bool:
+    """Return whether a line is empty or contains only whitespace."""
+    return not line.text.strip()
+
+
 def _check_token(token: str) -> str:
-    """Reject a token that cannot be written in columns."""
+    """Raise an error if a token cannot be written in columns."""
     if not token.strip() or any(character in token for character in "\t\n\r"):
         raise ValueError(
             f"invalid token {json.dumps(token)[:60]}: tokens must not be blank or contain tabs or "
@@ -41,7 +60,7 @@ Token = Annotated[str, AfterValidator(_check_token)]
 
 
 class TextOrTokens(BaseModel, strict=True):
-    """Tokens or raw text."""
+    """A JSON object with tokens or raw text."""
 
     tokens: list[Token] | None = None
     text: str | None = None
@@ -54,14 +73,12 @@ class TextOrTokens(BaseModel, strict=True):
 
 
 def read_objects(
-    kind: type[M], lines: Iterable[Line], expected: str = ""
+    model: type[M], lines: Iterable[Line], expected: str = ""
 ) -> Iterator[tuple[Line, M]]:
-    """Read a JSON object from each line that is not blank."""
-    for line in lines:
-        if line.text.strip():
-            yield line, read_object(kind, line, expected)
+    """Read a JSON object from each line that is not blank, as described in `parse_json`."""
+    return ((line, read_object(model, line, expected)) for line in lines if not is_blank(line))
 
 
-def read_object(kind: type[M], line: Line, expected: str = "") -> M:
-    """Read the JSON object in a line."""
-    return parse_json(kind, line.text, f"{line.path}, line {line.number}", expected)
+def read_object(model: type[M], line: Line, expected: str = "") -> M:
+    """Read the JSON object in a line, as described in `parse_json`."""
+    return parse_json(model, line.text, f"{line.path}, line {line.number}", expected)

@@ -1,8 +1,8 @@
 """The training loop of task models.
 
-The random number generators are reseeded with (seed, step) before each step. A run that is resumed,
-or that alternates with other runs in one process, therefore gives the same result as an
-uninterrupted run.
+Before each step, the random number generators are seeded with the seed of the run and the step
+number. A run that is resumed, or that alternates with other runs in one process, therefore gives
+the same results as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,12 @@ class TaskResult(Settings):
     Attributes:
         epochs: Number of completed epochs.
         steps: Number of completed steps.
-        best_epoch: The epoch whose weights were saved, counted from 1.
+        best_epoch: The epoch with the best dev score, counted from 1.
         dev: The scores of this epoch on the dev set.
-        test: The scores of this epoch on the test set, if there is one.
+        test: The scores of this epoch on the test set, if there is a test set.
         mixes: The weights s_j and gamma for each place where ELMo is added.
         seconds: Time spent training and evaluating.
-        interrupted: Whether a signal stopped the run, which can be resumed.
+        interrupted: Whether a signal stopped the run. The run can be resumed.
     """
 
     epochs: int
@@ -73,7 +74,6 @@ def train(
     out: Path,
     *,
     resume: bool = False,
-    device: str | torch.device = "cpu",
     log: LogFn = no_log,
     progress: ProgressFn = no_log,
 ) -> TaskResult:
@@ -82,17 +82,15 @@ def train(
     Args:
         task: The task.
         config: The settings.
-        data: Result of `load_data` for the same device, or a function that returns it, which is
-            called after the directory has been checked.
+        data: The result of `load_data`, or a function that returns it. The function is called after
+            the directory has been checked. The model is trained on the device of the data.
         out: The directory to create.
         resume: Continue from the checkpoint. A finished run is not changed.
-        device: Device to compute on.
         log: Callback for messages.
         progress: Callback for the number of completed batches in an epoch.
     """
-    out, device, settings = Path(out), torch.device(device), config.train
-    devices = [device] if device.type == "cuda" else []
-    with run_lock(out), torch.random.fork_rng(devices=devices):
+    out, settings = Path(out), config.train
+    with run_lock(out), ExitStack() as stack:
         previous = saved.check_folder(out, task, config, resume=resume)
         data = data() if callable(data) else data
         if previous is not None and previous["data"] != data.digest:
@@ -105,14 +103,17 @@ def train(
             log(f"The run in {out} is already finished.")
             return TaskResult.from_dict(saved.read_config(out)["results"])
 
+        device = data.train.device
+        devices = [device] if device.type == "cuda" else []
+        stack.enter_context(torch.random.fork_rng(devices=devices))
         torch.manual_seed(settings.seed)
-        model = type(task).network(config, data.label_info, data.words, data.elmo).to(device)
-        identity = {"task": task.name, "config": config.to_dict(), "data": data.digest}
+        model = type(task).network(config, data.label_info, data.words, data.bilm).to(device)
         optimizer = _OPTIMIZERS[settings.optimizer](
             [parameter for parameter in model.parameters() if parameter.requires_grad],
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
         )
+        identity = {"task": task.name, "config": config.to_dict(), "data": data.digest}
         run = Run(out, identity, model, optimizer, settings, Position(settings.learning_rate))
         if (path := checkpoint.newest(out)) is not None:
             run.load(path)
@@ -173,7 +174,7 @@ def evaluate(
 def _train_epoch(
     run: Run, data: Dataset[E], stopped: threading.Event, progress: ProgressFn
 ) -> bool:
-    """Train until the end of the epoch or a signal; return whether the epoch is complete."""
+    """Train until the end of the epoch or a signal. Return whether the epoch is complete."""
     position, settings = run.position, run.settings
     seed = (settings.seed, position.epoch)
     batches = plan_batches(data.sizes, settings.batch_size, settings.batch_tokens, seed=seed)
@@ -192,7 +193,7 @@ def _train_epoch(
 
 
 def _train_step(run: Run, batch: Batch[E]) -> torch.Tensor:
-    """Update the weights on one batch; return its loss without the penalty."""
+    """Update the weights with one batch. Return its loss without the penalty."""
     _set_seed(run.settings.seed * 1_000_003 + run.position.step + 1, batch.device)
     run.optimizer.zero_grad(set_to_none=True)
     loss = run.model.loss(batch)
@@ -204,10 +205,10 @@ def _train_step(run: Run, batch: Batch[E]) -> torch.Tensor:
 
 
 def _set_seed(seed: int, device: torch.device) -> None:
-    """Seed the random generators for a step.
+    """Seed the random number generators for a step.
 
-    `torch.manual_seed` seeds all device types, which takes a millisecond, about as long as
-    running the kernels of a small model.
+    `torch.manual_seed` is not used, because it seeds all device types. This takes a millisecond,
+    which is as long as a training step of a small model.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -216,7 +217,7 @@ def _set_seed(seed: int, device: torch.device) -> None:
 
 
 def _check_finite(total: torch.Tensor, run: Run) -> float:
-    """Return the sum of losses; raise an error if it is not finite, so that nothing is saved."""
+    """Return the sum of losses. Raise an error if it is not finite, so that nothing is saved."""
     if not math.isfinite(loss := float(total)):
         raise NotFiniteError(
             f"The loss became {loss} in epoch {run.position.epoch + 1}. Start a new run in another "
@@ -227,9 +228,9 @@ def _check_finite(total: torch.Tensor, run: Run) -> float:
 
 
 def _end_epoch(run: Run, scores: Scores, metric: str, metrics: Metrics, log: LogFn) -> None:
-    """Keep the best weights, set the learning rate, and report the scores of an epoch.
+    """Store the best weights, set the learning rate, and report the scores of an epoch.
 
-    Epochs with a score of 0 count toward neither `patience` nor `halve_after`.
+    Epochs before the first score that is not 0 do not count for `patience` and `halve_after`.
     """
     position, score = run.position, scores[metric]
     loss = position.loss / position.batch
@@ -244,7 +245,7 @@ def _end_epoch(run: Run, scores: Scores, metric: str, metrics: Metrics, log: Log
     else:
         halve_after = run.settings.halve_after
         if halve_after and (position.epoch - position.best_epoch) % halve_after == 0:
-            run.set_rate(position.rate / 2)
+            run.set_learning_rate(position.rate / 2)
         comparison = f"best {best:.2f} in epoch {position.best_epoch}"
     values = {"step": position.step, "epoch": position.epoch, "loss": loss, "rate": position.rate}
     mixes = run.model.elmo.learned_weights()

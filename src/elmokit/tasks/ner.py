@@ -5,10 +5,10 @@
     e_k = W [h_k; ELMo_k]                        ELMo at the output
     p(y) = CRF(e_1, ..., e_T)                    one score for the entire tag sequence
 
-Data: one token per line in columns separated by spaces or tabs, with the tag in the last column
-and an empty line after each sentence. Tags are IOB1, IOB2 or BIOES. Lines that begin with
--DOCSTART- separate documents. This is the format of CoNLL-2003. You can also use it for other
-types of spans, such as chunks.
+The data has the format of CoNLL-2003: one token per line in columns separated by spaces or tabs,
+with the tag in the last column and an empty line after each sentence. Tags are IOB1, IOB2 or BIOES.
+Lines that begin with -DOCSTART- separate documents. You can also use this format and this task for
+other types of spans, such as chunks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -30,28 +29,26 @@ from elmokit.progress import plural
 from elmokit.settings import Fraction, Layers, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch
 from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
-from elmokit.tasks.inputs import TextOrTokens, read_objects, split_text
+from elmokit.tasks.inputs import TextOrTokens, is_blank, read_objects, split_blocks, split_text
 from elmokit.tasks.metrics.spans import (
-    OUTSIDE,
     Span,
     span_scores,
     span_to_dict,
     spans_to_tags,
     tags_to_spans,
 )
-from elmokit.tasks.nn.crf import AllowedTransitions, Crf
+from elmokit.tasks.nn.crf import Crf, allowed_transitions, build_tag_set
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
 from elmokit.tasks.nn.layers import BiLstm
 from elmokit.tasks.task import LabelInfo, Reader, Scores, Task, TaskModel
 from elmokit.tasks.words import TokenEncoder, WordTable, WordVectors
 from elmokit.text.lines import Line, read_lines
 
-DOCSTART = "-DOCSTART-"
-
+_DOCSTART = "-DOCSTART-"
 _TAG = re.compile(r"O|[BIESLU]-\S+")
 _COLUMNS = (
-    "The file must have one token per line, with its tag in the last column, separated by spaces "
-    "or tabs, and an empty line after each sentence."
+    "All lines must have the same number of columns, separated by spaces or tabs: the token first, "
+    "its tag last. Empty lines separate sentences."
 )
 
 
@@ -60,11 +57,11 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence, with or without tags.
+    """A sentence.
 
     Attributes:
         tokens: The tokens.
-        tags: The tag of each token, as in the file.
+        tags: The tag of each token as written in the file; None for input without tags.
         offsets: The (start, end) of each token in its line; None for tokenized input.
     """
 
@@ -74,43 +71,41 @@ class Sentence:
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """The sentences that the biLM reads."""
+        """The texts that the biLM reads."""
         return (self.tokens,)
 
     @cached_property
     def spans(self) -> list[Span]:
-        """The entities that the tags mark."""
+        """The entities according to the tags."""
         return tags_to_spans(self.tags or ())
 
 
 def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
     """Read sentences in column format: the token in the first column, the tag in the last."""
-    n_columns = 0  # set by the first line
-    tokens: list[str] = []
-    tags: list[str] = []
-    for line in chain(lines, [Line("", 0, "")]):
-        text = line.text.strip(" \t")  # other whitespace may be part of a token
-        fields = text.split("\t") if "\t" in text else re.split(" +", text)
-        if not text.strip() or fields[0] == DOCSTART:
-            if tokens:
-                yield Sentence(tuple(tokens), tuple(tags) if tagged else None)
-            tokens, tags = [], []
-            continue
-        n_columns = n_columns or len(fields)
-        if len(fields) != n_columns or (tagged and n_columns < 2):
-            has_no_tag = tagged and n_columns < 2
-            expected = "at least 2" if has_no_tag else f"{n_columns}, as in the lines above"
-            raise line.error(
-                f"found {plural(len(fields), 'column')} ('{line.text[:60]}'), expected {expected}. "
-                f"{_COLUMNS}"
-            )
-        if tagged and not _TAG.fullmatch(fields[-1]):
-            raise line.error(
-                f"invalid tag '{fields[-1][:60]}'. Expected O or a BIO/IOBES tag such as "
-                f"B-PER. {_COLUMNS}"
-            )
-        tokens.append(fields[0])
-        tags.append(fields[-1])
+    n_columns = 0  # set by the first token
+    for block in split_blocks(lines, _is_separator):
+        tokens, tags = [], []
+        for line in block:
+            text = line.text.strip(" \t")  # other whitespace may be part of a token
+            fields = text.split("\t") if "\t" in text else re.split(" +", text)
+            n_columns = n_columns or max(len(fields), 1 + tagged)
+            if len(fields) != n_columns:
+                raise line.error(
+                    f"found {plural(len(fields), 'column')} ('{line.text[:60]}'), expected "
+                    f"{n_columns}. {_COLUMNS}"
+                )
+            if tagged and not _TAG.fullmatch(fields[-1]):
+                raise line.error(
+                    f"invalid tag '{fields[-1][:60]}'. Expected O or a BIO/IOBES tag such as "
+                    f"B-PER. {_COLUMNS}"
+                )
+            tokens.append(fields[0])
+            tags.append(fields[-1])
+        yield Sentence(tuple(tokens), tuple(tags) if tagged else None)
+
+
+def _is_separator(line: Line) -> bool:
+    return is_blank(line) or line.text.startswith(_DOCSTART)
 
 
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
@@ -136,13 +131,13 @@ class NerConfig(Settings):
     """The architecture of the tagger.
 
     Attributes:
-        scheme: Internal tagging scheme, BIOES or BIO.
+        scheme: Tagging scheme of the CRF, BIOES or BIO, regardless of the tags in the data.
         char_dim: Size of the character embeddings.
-        char_filters: Number of filters of the character CNN; 0: no character CNN.
+        char_filters: Number of filters of the character CNN; 0 disables it.
         char_width: Width of the filters in characters.
         hidden: Size of the LSTMs, per direction.
         layers: Number of LSTM layers.
-        dropout: Dropout on x_k, between LSTM layers and on h_k, with one mask per sentence.
+        dropout: Dropout on x_k, between LSTM layers (with one mask per sentence) and on h_k.
         word_dropout: Probability of replacing a word vector with the unknown-word vector.
     """
 
@@ -156,61 +151,32 @@ class NerConfig(Settings):
     word_dropout: Fraction = 0.01
 
 
-# Limits the size of the transition matrix, which is quadratic in the number of tags.
-_MAX_LABELS = 2048
-
-
-def build_tag_set(types: Sequence[str], scheme: str) -> list[str]:
-    """Return the tags of a scheme for these entity types; O is the first one."""
-    prefixes = scheme.replace(OUTSIDE, "")
-    labels = [OUTSIDE, *(f"{prefix}-{label}" for label in types for prefix in prefixes)]
-    if isinstance(types, str) or len(labels) > _MAX_LABELS:
-        raise DataError(
-            f"Invalid entity types or roles: expected a list of strings that results in at most "
-            f"{_MAX_LABELS:,} tags."
-        )
-    return labels
-
-
-def allowed_transitions(labels: Sequence[str], scheme: str) -> AllowedTransitions:
-    """Return which tag transitions are allowed, and which tags may start and end a sentence."""
-    complete = "OES" if scheme == "BIOES" else "OBI"  # tags that do not have to be continued
-
-    def may_follow(previous: str, tag: str) -> bool:
-        if tag[0] in "IE":
-            return previous[0] in "BI" and previous[2:] == tag[2:]
-        return previous[0] in complete
-
-    return AllowedTransitions(
-        torch.tensor([[may_follow(a, b) for b in labels] for a in labels]),
-        torch.tensor([may_follow(OUTSIDE, label) for label in labels]),
-        torch.tensor([label[0] in complete for label in labels]),
-    )
-
-
 class NerModel(TaskModel[Sentence]):
     """A biLSTM-CRF tagger."""
 
     def __init__(
-        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, bilm: BilmInfo | None
     ) -> None:
         super().__init__()
         settings: NerConfig = config.model
         self.scheme = settings.scheme
-        self.labels = build_tag_set(label_info["types"], settings.scheme)
-        self._label_ids = {label: i for i, label in enumerate(self.labels)}
-        self.encoder = TokenEncoder(
-            WordVectors(
-                words, trainable=config.static.trainable, word_dropout=settings.word_dropout
-            ),
-            *(settings.char_dim, settings.char_filters, settings.char_width),
+        self.tags = build_tag_set(label_info["types"], settings.scheme)
+        self._tag_ids = {tag: i for i, tag in enumerate(self.tags)}
+        word_vectors = WordVectors(
+            words, trainable=config.static.trainable, word_dropout=settings.word_dropout
         )
-        self.elmo = ElmoMixes(config.elmo, elmo)
+        self.encoder = TokenEncoder(
+            word_vectors,
+            char_dim=settings.char_dim,
+            char_filters=settings.char_filters,
+            char_width=settings.char_width,
+        )
+        self.elmo = ElmoMixes(config.elmo, bilm)
         self.dropout = nn.Dropout(settings.dropout)
         dim = self.encoder.dim + self.elmo.input_dim
         self.rnn = BiLstm(dim, settings.hidden, settings.layers, dropout=settings.dropout)
-        self.emit = nn.Linear(self.rnn.output_dim + self.elmo.output_dim, len(self.labels))
-        self.crf = Crf(allowed_transitions(self.labels, settings.scheme))
+        self.emit = nn.Linear(self.rnn.output_dim + self.elmo.output_dim, len(self.tags))
+        self.crf = Crf(allowed_transitions(self.tags, settings.scheme))
 
     def forward(self, batch: Batch[Sentence]) -> tuple[Tensor, Tensor]:
         """Return the score of every tag for every token, (B, T, K), and the mask, (B, T)."""
@@ -227,7 +193,7 @@ class NerModel(TaskModel[Sentence]):
         gold = torch.zeros(mask.shape, dtype=torch.long)
         for row, sentence in enumerate(batch.examples):
             tags = spans_to_tags(sentence.spans, len(sentence.tokens), self.scheme)
-            gold[row, : len(tags)] = torch.tensor([self._label_ids[tag] for tag in tags])
+            gold[row, : len(tags)] = torch.tensor([self._tag_ids[tag] for tag in tags])
         mean: Tensor = self.crf(emissions, gold.to(mask.device), mask).mean()
         return mean
 
@@ -236,7 +202,7 @@ class NerModel(TaskModel[Sentence]):
         best = self.crf.decode(*self(batch)).tolist()
         predictions = []
         for sentence, row in zip(batch.examples, best, strict=True):
-            tags = [self.labels[i] for i in row[: len(sentence.tokens)]]
+            tags = [self.tags[i] for i in row[: len(sentence.tokens)]]
             predictions.append(spans_to_tags(tags_to_spans(tags), len(tags)))
         return predictions
 
@@ -249,20 +215,22 @@ class Ner(Task[Sentence]):
 
     name = "ner"
     metric = "f1"
-    # Paper: lambda 0.1, two LSTM layers, Adam at 0.001, stop after 25 epochs without improvement.
+    # As in the paper: lambda 0.1, two LSTM layers, Adam with a learning rate of 0.001, and early
+    # stopping after 25 epochs without improvement.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             NerConfig(),
             ElmoConfig(penalty=0.1),
             train=TrainConfig(epochs=75, patience=25),
         ),
-        # A stronger baseline without ELMo: test F1 90.2 on CoNLL-2003 with 150-dimensional GloVe.
+        # A stronger baseline: without ELMo, its F1 on the test set of CoNLL-2003 is 90.2 with
+        # 150-dimensional GloVe vectors.
         "tuned": TaskConfig(
             NerConfig(layers=1, char_dim=30, char_filters=50, dropout=0.4),
             ElmoConfig(penalty=0.1),
             train=TrainConfig(epochs=40, patience=8, halve_after=3),
         ),
-        # For quick experiments: a smaller model that stops earlier.
+        # A smaller model that stops earlier, for quick experiments.
         "quick": TaskConfig(
             NerConfig(hidden=100, layers=1),
             ElmoConfig(penalty=0.1),
@@ -292,19 +260,18 @@ class Ner(Task[Sentence]):
         return Counter(span.type for sentence in examples for span in sentence.spans)
 
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> Scores:
-        """Return span F1 as computed by conlleval."""
+        """Return the span F1, computed as in conlleval, and other scores."""
         return span_scores([sentence.tags or () for sentence in examples], predictions)
 
     def format_prediction(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
-        """Return tokens and tags in two columns, or a JSON object that also lists the entities."""
+        """Return two columns, or a JSON object with the tokens, the tags and the entities."""
         if not as_json:
-            return "".join(
-                f"{t}\t{tag}\n" for t, tag in zip(example.tokens, prediction, strict=True)
-            )
+            rows = zip(example.tokens, prediction, strict=True)
+            return "".join(f"{token}\t{tag}\n" for token, tag in rows)
         values: dict[str, Any] = {"tokens": example.tokens, "tags": prediction, "entities": []}
         if example.tags is not None:
             values["gold"] = spans_to_tags(example.spans, len(example.tags))
-        for start, end, label in tags_to_spans(prediction):
+        for start, end, entity_type in tags_to_spans(prediction):
             position = span_to_dict(example.tokens, example.offsets, start, end)
-            values["entities"].append({"type": label, **position})
+            values["entities"].append({"type": entity_type, **position})
         return json.dumps(values, ensure_ascii=False)

@@ -122,7 +122,7 @@ def save(
     with replace_directory(path / WORDS) as folder:
         data.words.save(folder)
     write_json(path / LABELS, data.label_info, ensure_ascii=False, indent=1)
-    elmo = data.elmo and replace(data.elmo, model=_relative_path(data.elmo.model, path))
+    elmo = data.bilm and replace(data.bilm, model=_relative_path(data.bilm.model, path))
     values = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,

@@ -159,12 +159,12 @@ class Esim(Classifier[Pair]):
     """Enhanced sequential inference model."""
 
     def __init__(
-        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, bilm: BilmInfo | None
     ) -> None:
         super().__init__(label_info["labels"])
         settings: SnliConfig = config.model
         self.words = WordVectors(words, trainable=config.static.trainable)
-        self.elmo = ElmoMixes(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, bilm)
         self.dropout = VariationalDropout(settings.dropout)
         self.encoder = BiLstm(self.words.dim + self.elmo.input_dim, settings.hidden)
         dim = self.encoder.output_dim + self.elmo.output_dim

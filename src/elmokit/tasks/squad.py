@@ -147,16 +147,18 @@ class SquadModel(TaskModel[Question]):
     """Bidirectional attention, self-attention, and pointers to the start and end of the answer."""
 
     def __init__(
-        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, bilm: BilmInfo | None
     ) -> None:
         super().__init__()
         settings: SquadConfig = config.model
         self.longest_answer = settings.longest_answer
         self.tokens = TokenEncoder(
             WordVectors(words, trainable=config.static.trainable),
-            *(settings.char_dim, settings.char_filters, settings.char_width),
+            char_dim=settings.char_dim,
+            char_filters=settings.char_filters,
+            char_width=settings.char_width,
         )
-        self.elmo = ElmoMixes(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, bilm)
         self.dropout = VariationalDropout(settings.dropout)
         self.encoder = BiGru(self.tokens.dim + self.elmo.input_dim, settings.hidden)
         dim = self.encoder.output_dim

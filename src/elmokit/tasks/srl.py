@@ -35,8 +35,7 @@ from elmokit.settings import Fraction, Layers, Settings, Size
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, TaskConfig, TrainConfig
 from elmokit.tasks.metrics.spans import PREDICATE, span_to_dict, srl_scores, tags_to_spans
-from elmokit.tasks.ner import allowed_transitions, build_tag_set
-from elmokit.tasks.nn.crf import viterbi
+from elmokit.tasks.nn.crf import allowed_transitions, build_tag_set, viterbi
 from elmokit.tasks.nn.elmo import BilmInfo, ElmoMixes
 from elmokit.tasks.nn.highway import AlternatingLstm
 from elmokit.tasks.propbank import NO_TARGET, Frame, Sentence, read_frames, read_jsonl, read_text
@@ -78,14 +77,14 @@ class SrlModel(TaskModel[Sentence]):
     """A deep tagger of predicate arguments, and a small network that identifies predicates."""
 
     def __init__(
-        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, bilm: BilmInfo | None
     ) -> None:
         super().__init__()
         settings: SrlConfig = config.model
         self.labels = build_tag_set(label_info["roles"], "BIO")
         self._label_ids = {label: i for i, label in enumerate(self.labels)}
         self.words = WordVectors(words, trainable=config.static.trainable)
-        self.elmo = ElmoMixes(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, bilm)
         self.marks = nn.Embedding(2, settings.mark_dim)
         dim = self.words.dim + self.elmo.input_dim
         self.rnn = AlternatingLstm(

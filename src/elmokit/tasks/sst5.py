@@ -185,12 +185,12 @@ class Bcn(Classifier[Review]):
     """A biattentive classification network."""
 
     def __init__(
-        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, elmo: BilmInfo | None
+        self, config: TaskConfig, label_info: LabelInfo, words: WordTable, bilm: BilmInfo | None
     ) -> None:
         super().__init__(label_info["labels"])
         settings: Sst5Config = config.model
         self.words = WordVectors(words, trainable=config.static.trainable)
-        self.elmo = ElmoMixes(config.elmo, elmo)
+        self.elmo = ElmoMixes(config.elmo, bilm)
         self.dropout = nn.Dropout(settings.dropout)
         self.encoder = nn.Sequential(
             nn.Linear(self.words.dim + self.elmo.input_dim, settings.hidden),

@@ -1,10 +1,11 @@
 """The token vectors x_k of a task model: word vectors and a character CNN.
 
-The vocabulary contains the words of the training data, and others from a table. A word is looked
-up as written, then lowercased. Unknown words use row 0.
+The vocabulary contains the words of the training data and other words of a table of pretrained
+vectors. A token is looked up as written and, if it is not found, in lower case. Row 0 is the vector
+of unknown words.
 
     words.txt              one word per line, in the order of the rows, without row 0
-    words.safetensors      their vectors, float16: `training` (row 0 first) and `others`
+    words.safetensors      the vectors in float16: `training` (begins with row 0) and `others`
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ UNKNOWN_ROW = 0
 FILE = "words.txt"
 VECTORS = "words.safetensors"
 
-# Minimum count of a training word that is not in the table.
+# Words of the training data that are not in the table get a vector if they occur this often.
 _MIN_COUNT = 2
 
 
@@ -42,8 +43,8 @@ class WordTable:
 
     Args:
         words: The words of rows 1, 2, ...
-        n_training: Number of rows of training words, including row 0.
-        vectors: One row per word and row 0, float16.
+        n_training: Number of rows for words of the training data, including row 0.
+        vectors: Row 0 and one row per word, float16.
     """
 
     def __init__(self, words: Sequence[str], n_training: int, vectors: NDArray[np.float16]) -> None:
@@ -52,14 +53,6 @@ class WordTable:
         self.vectors = vectors
         self._rows = {word: row for row, word in enumerate(self.words, start=1)}
 
-    @property
-    def dim(self) -> int:
-        """The size of a vector."""
-        return int(self.vectors.shape[1])
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
     def rows(self, tokens: Iterable[str]) -> list[int]:
         """Return the row of each token."""
         get = self._rows.get
@@ -67,7 +60,7 @@ class WordTable:
 
     @property
     def digest(self) -> str:
-        """A digest of the words and the vectors."""
+        """The digest of the words and the vectors."""
         words = "\n".join(self.words).encode("utf-8", "surrogatepass")
         return hashlib.blake2b(words + self.vectors.tobytes()).hexdigest()[:32]
 
@@ -82,13 +75,13 @@ class WordTable:
         """Collect the words of the data and their vectors.
 
         Args:
-            config: Number of words to keep, and the size of vectors without a table.
+            config: The number of words of the table to add, and the size of random vectors.
             table: Pretrained vectors. None: all vectors are random.
-            training: Training texts.
-            others: Other texts, such as those of the dev set. Only their words with vectors in
-                the table are added.
+            training: The tokenized texts of the training data.
+            others: Other tokenized texts, such as those of the dev set. Their words are added if
+                the table contains them.
         """
-        rows: dict[str, int | None] = {}  # each word and its row in the table, if it has one
+        rows: dict[str, int | None] = {}  # the row of each word in the table; None: not in it
         missing: Counter[str] = Counter()  # lowercased words that are not in the table
         for token, count in Counter(token for text in training for token in text).items():
             if table is None or (row := table.row(token)) is None:
@@ -140,13 +133,15 @@ class WordTable:
         words = text.split("\n")[:-1]
         if tensors.keys() != {"training", "others"}:
             raise WeightsError(
-                f"{folder / VECTORS} does not contain the word vectors of a task model."
+                f"{folder / VECTORS} does not contain word vectors: expected the tensors "
+                "'training' and 'others'. Copy the directory again, or train the task model again."
             )
         vectors = torch.cat([tensors["training"], tensors["others"]]).numpy().astype(np.float16)
         if len(vectors) != len(words) + 1:
             raise WeightsError(
                 f"{folder / FILE} has {len(words):,} words, but {VECTORS} has "
-                f"{len(vectors) - 1:,} vectors. The files are from different models."
+                f"{len(vectors) - 1:,} vectors. The files are from different models. Copy the "
+                "directory again, or train the task model again."
             )
         return cls(words, len(tensors["training"]), vectors)
 
@@ -155,7 +150,16 @@ class WordTable:
 
 
 class WordVectors(nn.Module):
-    """The vectors of `WordTable`. Only those of training words can be trained."""
+    """The vectors of a `WordTable`. Only those of words in the training data can be trained.
+
+    Args:
+        words: The words and their initial vectors.
+        trainable: Whether to train vectors.
+        word_dropout: Probability of replacing the vector of a token with row 0 in training.
+
+    Attributes:
+        dim: The size of a vector.
+    """
 
     fixed: Tensor
 
@@ -163,12 +167,12 @@ class WordVectors(nn.Module):
         super().__init__()
         self.words = words
         self.word_dropout = word_dropout
-        self.n_tuned = words.n_training
-        self.dim = words.dim
         vectors = torch.from_numpy(words.vectors).float()
-        self.tuned = nn.Parameter(vectors[: self.n_tuned].clone(), requires_grad=trainable)
-        # Saved with the words and not with the weights.
-        self.register_buffer("fixed", vectors[self.n_tuned :].clone(), persistent=False)
+        self.dim = vectors.shape[1]
+        tuned, fixed = vectors[: words.n_training], vectors[words.n_training :]
+        self.tuned = nn.Parameter(tuned.clone(), requires_grad=trainable)
+        # Not stored with the weights, because `WordTable.save` stores all vectors.
+        self.register_buffer("fixed", fixed.clone(), persistent=False)
 
     def forward(self, tokens: TokenBatch) -> Tensor:
         """Return the vectors of tokens, (B, T, dim)."""
@@ -177,17 +181,18 @@ class WordVectors(nn.Module):
         if self.training and self.word_dropout:
             dropped = torch.rand(ids.shape, device=ids.device) < self.word_dropout
             ids = ids.masked_fill(dropped, UNKNOWN_ROW)
-        vectors = F.embedding(ids.clamp(max=self.n_tuned - 1), self.tuned)
+        n_tuned = len(self.tuned)
+        vectors = F.embedding(ids.clamp(max=n_tuned - 1), self.tuned)
         if not len(self.fixed):
             return vectors
-        others = F.embedding((ids - self.n_tuned).clamp(min=0), self.fixed)
-        return torch.where((ids < self.n_tuned).unsqueeze(2), vectors, others)
+        others = F.embedding((ids - n_tuned).clamp(min=0), self.fixed)
+        return torch.where((ids < n_tuned).unsqueeze(2), vectors, others)
 
 
 class CharCnn(nn.Module):
-    """Word vectors from characters: embeddings, a convolution and max pooling.
+    """Computes word vectors from characters: embeddings, a convolution and max pooling.
 
-    Reads UTF-8 bytes like the biLM, so it needs no vocabulary.
+    The characters are UTF-8 bytes, as in the biLM, so no vocabulary is needed.
     """
 
     def __init__(self, *, dim: int, filters: int, width: int) -> None:
@@ -197,25 +202,27 @@ class CharCnn(nn.Module):
         self.convolution = nn.Conv1d(dim, filters, width)
 
     def forward(self, tokens: TokenBatch) -> Tensor:
-        """Return the vectors of tokens, (B, T, filters); each distinct word is computed once."""
+        """Return the vectors of tokens, (B, T, filters). Each distinct word is computed once."""
         table = char_ids_table(tokens.types)
-        # Pad to `width` characters after the longest word, so that at least one window after every
-        # word contains only padding: then the maximum does not depend on the other words.
+        # All words are padded to `width` characters more than the longest one. At least one window
+        # of each word then contains only padding, so that the maximum does not depend on the length
+        # of the other words.
         longest = int(unpadded_length(table).max()) + self.width
         ids = torch.from_numpy(table).to(tokens.index.device)
-        ids = F.pad(ids, (0, longest - ids.shape[1]), value=N_CHARACTERS - 1)  # may be negative
+        # The number of padding columns can be negative, which removes columns.
+        ids = F.pad(ids, (0, longest - ids.shape[1]), value=N_CHARACTERS - 1)
         windows = self.convolution(self.embedding(ids).transpose(1, 2))  # (n, filters, C')
         vectors: Tensor = torch.relu(windows.amax(dim=2))
         return vectors[tokens.index]
 
 
 class TokenEncoder(nn.Module):
-    """[word vector; character vector] of each token.
+    """Computes x_k = [word vector; character vector] of each token.
 
     Args:
         words: The word vectors.
         char_dim: Size of the character embeddings.
-        char_filters: Number of filters of the character CNN; 0: no character CNN.
+        char_filters: Number of filters of the character CNN; 0 disables it.
         char_width: Width of the filters in characters.
 
     Attributes:
@@ -223,7 +230,7 @@ class TokenEncoder(nn.Module):
     """
 
     def __init__(
-        self, words: WordVectors, char_dim: int = 0, char_filters: int = 0, char_width: int = 0
+        self, words: WordVectors, *, char_dim: int = 0, char_filters: int = 0, char_width: int = 0
     ) -> None:
         super().__init__()
         self.words = words
@@ -233,5 +240,6 @@ class TokenEncoder(nn.Module):
         self.dim = words.dim + char_filters
 
     def forward(self, tokens: TokenBatch) -> Tensor:
+        """Return the vectors of tokens, (B, T, dim)."""
         words: Tensor = self.words(tokens)
         return words if self.chars is None else torch.cat([words, self.chars(tokens)], dim=2)

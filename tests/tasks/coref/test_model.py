@@ -27,7 +27,7 @@ from tests.tasks.task_checks import check_gradients, learn
 
 def make(data: Data[Document], config: TaskConfig) -> CorefModel:
     torch.manual_seed(0)
-    return TASK.network(config, data.label_info, data.words, data.elmo)
+    return TASK.network(config, data.label_info, data.words, data.bilm)
 
 
 @pytest.mark.parametrize(

@@ -2,29 +2,28 @@
 
 The test set is resampled many times with replacement, and both systems are scored on the same
 samples (Efron and Tibshirani 1993; Koehn 2004). All metrics are functions of sums over examples,
-such as F1 of span counts, so a sample is scored by adding rows. A system can consist of
-several runs with different seeds, whose mean is its score.
+such as F1 of span counts, so a sample is scored by adding the counts of its examples. A system can
+consist of several runs with different seeds. Its score is then the mean of their scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.errors import DataError
 
-#: Converts the summed rows of some examples to a score in percent.
+#: Converts the sum of the rows of some examples to a score in percent.
 Metric = Callable[[NDArray[np.float64]], float]
-
-_DRAWS_PER_CHUNK = 64  # limits memory
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two systems on the same test set, in percent.
+    """The difference between two systems on the same test set. Scores are in percent.
 
     Attributes:
         base: Score of the first system.
@@ -58,11 +57,11 @@ def paired_bootstrap(
     level: float = 0.95,
     seed: int = 0,
 ) -> Difference:
-    """Compare two systems.
+    """Compare two systems on the same test set.
 
     Args:
-        base: The runs of the first system. Each has a row of counts per test example, (N, C).
-        other: The runs of the second system on the same examples in the same order.
+        base: The runs of the first system. Each run has one row of counts per test example, (N, C).
+        other: The runs of the second system on the same examples, in the same order.
         metric: Converts summed rows to a score.
         draws: Number of samples.
         level: Confidence level.
@@ -75,35 +74,25 @@ def paired_bootstrap(
     if len(shapes) != 1 or not base or not other:
         listed = ", ".join(str(shape) for shape in sorted(shapes)) or "none"
         raise DataError(
-            f"The runs must have counts of the same test examples; found shapes {listed}."
+            f"Expected counts of the same test examples in all runs, found shapes {listed}. Use "
+            "runs with predictions for the same test set."
         )
-    n = next(iter(shapes))[0]
+    n = len(base[0])
     random = np.random.default_rng(seed)
-    chunks = []
-    for first in range(0, draws, _DRAWS_PER_CHUNK):
-        size = min(_DRAWS_PER_CHUNK, draws - first)
-        counts = random.multinomial(n, np.full(n, 1 / n), size=size).astype(np.float64)
-        chunks.append(_scores(counts, other, metric) - _scores(counts, base, metric))
-    differences = np.concatenate(chunks)
-    [base_score, other_score] = (
-        float(_scores(np.ones((1, n)), runs, metric)[0]) for runs in (base, other)
-    )
+    differences = np.empty(draws)
+    for draw in range(draws):
+        counts = random.multinomial(n, np.full(n, 1 / n))  # of each example in the sample
+        differences[draw] = _mean_score(other, counts, metric) - _mean_score(base, counts, metric)
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2]).tolist()
     not_better = float(np.mean(differences <= 0))
+    base_score, other_score = (_mean_score(runs, np.ones(n), metric) for runs in (base, other))
     scores = (base_score, other_score, other_score - base_score)
     return Difference(*scores, low, high, not_better, level, draws, n)
 
 
-def _scores(
-    counts: NDArray[np.float64], runs: Sequence[NDArray[np.float64]], metric: Metric
-) -> NDArray[np.float64]:
-    """Return the mean score of the runs for each sample.
-
-    `counts` says how often each example is in each sample, (draws, N).
-    """
-    scores = np.array([[metric(sums) for sums in counts @ rows] for rows in runs])
-    mean: NDArray[np.float64] = scores.mean(axis=0)
-    return mean
+def _mean_score(runs: Sequence[NDArray[np.float64]], counts: NDArray[Any], metric: Metric) -> float:
+    """Return the mean score of the runs on a sample, given the count of each example in it."""
+    return float(np.mean([metric(counts @ rows) for rows in runs]))
 
 
 def f1_metric(sums: NDArray[np.float64]) -> float:

@@ -1,37 +1,73 @@
-"""A linear-chain conditional random field: one score for a whole sequence of labels.
+"""A linear-chain conditional random field, and the tags of BIO and BIOES schemes.
+
+The field computes one score for an entire sequence of labels:
 
     score(y) = start[y_1] + sum_k emission_k[y_k] + sum_k transition[y_k, y_{k+1}] + end[y_T]
     p(y) = exp(score(y)) / Z
 
-Label sequences that are not allowed do not contribute to Z and are never decoded. All functions
-process a batch step by step.
+Forbidden label sequences do not contribute to Z and are never decoded. All functions process the
+sentences of a batch in parallel, token by token.
 
 Notation: B sentences, T tokens, K labels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-# Score of forbidden transitions; finite, so that no gradient becomes NaN.
+from elmokit.errors import DataError
+from elmokit.tasks.metrics.spans import OUTSIDE
+
+# The score of forbidden transitions. It is finite, so that no gradient becomes NaN.
 _FORBIDDEN = -1e4
+# Limits the size of the transition matrix, which is quadratic in the number of tags.
+_MAX_TAGS = 2048
 
 
 class AllowedTransitions(NamedTuple):
     """The allowed transitions between labels, as boolean masks.
 
     Attributes:
-        transitions: Whether the second label may follow the first, (K, K).
-        start: Labels that a sequence may begin with, (K,).
-        end: Labels that a sequence may end with, (K,).
+        transitions: Whether the second label may follow the first one, (K, K).
+        start: Whether a sequence may begin with the label, (K,).
+        end: Whether a sequence may end with the label, (K,).
     """
 
     transitions: Tensor
     start: Tensor
     end: Tensor
+
+
+def build_tag_set(types: Sequence[str], scheme: str) -> list[str]:
+    """Return all tags of the scheme "BIO" or "BIOES" for types of spans. O is the first tag."""
+    prefixes = scheme.replace(OUTSIDE, "")
+    tags = [OUTSIDE, *(f"{prefix}-{type_}" for type_ in types for prefix in prefixes)]
+    if len(tags) > _MAX_TAGS:
+        raise DataError(
+            f"Too many entity types or roles ({len(types):,}, which need {len(tags):,} tags): "
+            f"expected at most {_MAX_TAGS:,} tags. Check the labels in the training data."
+        )
+    return tags
+
+
+def allowed_transitions(tags: Sequence[str], scheme: str) -> AllowedTransitions:
+    """Return the transitions that a scheme allows between tags."""
+    last_prefixes = "OES" if scheme == "BIOES" else "OBI"  # of tags that need no continuation
+
+    def may_follow(previous: str, tag: str) -> bool:
+        if tag[0] in "IE":
+            return previous[0] in "BI" and previous[2:] == tag[2:]
+        return previous[0] in last_prefixes
+
+    return AllowedTransitions(
+        torch.tensor([[may_follow(previous, tag) for tag in tags] for previous in tags]),
+        torch.tensor([may_follow(OUTSIDE, tag) for tag in tags]),
+        torch.tensor([tag[0] in last_prefixes for tag in tags]),
+    )
 
 
 class Crf(nn.Module):
@@ -54,7 +90,7 @@ class Crf(nn.Module):
         nn.init.xavier_normal_(self.transitions)
         nn.init.normal_(self.start, std=0.1)
         nn.init.normal_(self.end, std=0.1)
-        # Not stored with the weights, because they follow from the labels.
+        # Not stored with the weights, because they can be derived from the labels.
         self.register_buffer("_transitions", allowed.transitions, persistent=False)
         self.register_buffer("_start", allowed.start, persistent=False)
         self.register_buffer("_end", allowed.end, persistent=False)
@@ -68,7 +104,7 @@ class Crf(nn.Module):
         return self.log_partition(emissions, mask) - self.score(emissions, labels, mask)
 
     def score(self, emissions: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        """Return the score of a label sequence for each sentence, shape (B,)."""
+        """Return the score of the label sequence of each sentence, (B,)."""
         transitions, start, end = self._scores()
         is_token = mask.to(emissions.dtype)
         emission = (emissions.gather(2, labels.unsqueeze(2)).squeeze(2) * is_token).sum(dim=1)
@@ -77,10 +113,10 @@ class Crf(nn.Module):
         return start[labels[:, 0]] + emission + transition + end[last]
 
     def log_partition(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """Return log Z, computed with the forward algorithm, shape (B,).
+        """Return log Z of each sentence, (B,), computed with the forward algorithm.
 
-        Runs from both ends of each sentence to the middle, because on a GPU the time depends on
-        the number of steps, which is halved.
+        The algorithm runs from both ends of each sentence to the middle. This halves the number of
+        steps, which determines the time on a GPU.
         """
         transitions, start, end = self._scores()
         length = mask.sum(dim=1)
@@ -104,10 +140,10 @@ class Crf(nn.Module):
         return torch.where(n_right > 0, joined, torch.logsumexp(a + end, dim=1))
 
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """Return the best allowed labels, shape (B, T); 0 in padding.
+        """Return the best allowed label sequence of each sentence, (B, T); 0 in padding.
 
-        A sentence for which no sequence is allowed (for example, one token if all labels need two)
-        gets the labels with the best score.
+        If all sequences of a length are forbidden (for example, of one token if every span has at
+        least two), the sequence with the best score is returned.
         """
         return viterbi(emissions, mask, *self._scores())
 
@@ -123,7 +159,7 @@ class Crf(nn.Module):
 def viterbi(
     emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor
 ) -> Tensor:
-    """Return the labels with the best score (Viterbi algorithm); 0 in padding.
+    """Return the label sequences with the best scores (Viterbi algorithm); 0 in padding.
 
     Shape:
         emissions (B, T, K), mask (B, T), transitions (K, K), start (K,), end (K,) -> (B, T)
