@@ -46,10 +46,10 @@ from elmokit.embed.layer_choice import Layer, LayerChoice
 from elmokit.embed.token_cache import TokenCache
 from elmokit.embed.tokenized import (
     TokenizedSentence,
+    as_tokens,
     check_sentences,
     check_texts,
     split_text,
-    tokenize_all,
     truncated_tokens,
     truncation_warning,
 )
@@ -232,7 +232,8 @@ class Embedder(ABC):
         truncated: list[str] = []
 
         def blocks() -> Iterator[list[TokenizedSentence]]:
-            for block in windows(tokenize_all(sentences), block_tokens):
+            tokenized = (as_tokens(sentence, i) for i, sentence in enumerate(sentences))
+            for block in windows(tokenized, block_tokens):
                 truncated.extend(truncated_tokens(self.config, [tokens for tokens, _ in block]))
                 yield block
 

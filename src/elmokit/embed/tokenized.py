@@ -40,15 +40,6 @@ def as_tokens(sentence: object, index: int, kind: str = "Sentence") -> Tokenized
     return tokens, None
 
 
-def tokenize_all(sentences: Iterable[Any]) -> Iterable[TokenizedSentence]:
-    """Return the tokens and offsets of each sentence; see `as_tokens`."""
-    # A fast path for the usual case, with loops that run in C.
-    are_lists = type(sentences) is list and set(map(type, sentences)) == {list}
-    if are_lists and set(map(type, chain.from_iterable(sentences))) <= {str}:
-        return [(tokens.copy(), None) for tokens in sentences]
-    return (as_tokens(sentence, i) for i, sentence in enumerate(sentences))
-
-
 def check_sentences(sentences: object, kind: str = "sentence") -> None:
     """Raise an error if the argument is not an iterable of sentences or texts."""
     if isinstance(sentences, str | bytes) or not isinstance(sentences, Iterable):

@@ -29,6 +29,12 @@ def model(lstm: LstmConfig, device: str = "cpu") -> BiLM:
     return bilm
 
 
+@pytest.fixture(autouse=True)
+def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.cuda.is_available():  # unused rows are slow in the interpreter
+        monkeypatch.setattr(cuda_engine, "_ROW_STEP", 4)
+
+
 def state_of(bilm: BiLM, rows: int) -> LstmState:
     zeros = LstmState.zeros(bilm.config.lstm, rows, like=next(bilm.parameters()))
     return LstmState(*(0.3 * torch.randn_like(part) for part in zeros))

@@ -1,17 +1,17 @@
 """The LSTMs of the biLM on a GPU for inference, with all layers and directions as a wavefront.
 
-As in training (`wavefront.py`), layer j processes token s - j in slot s, and the stacks that are
-active in a slot share one matrix product. No values are stored for a backward pass. The batch is
-packed (see `packing.py`), so later slots contain fewer sentences, and outputs are written directly
-to the result. For one or two sentences, launching the kernels takes longer than running them, so
-the launches are recorded as a CUDA graph for each shape that is used repeatedly.
+As in training (`wavefront.py`), layer j processes token s - j in slot s, and all stacks share one
+matrix product. No values are stored for a backward pass. The batch is packed (see `packing.py`), so
+later slots contain fewer sentences. Launching the kernels of a slot from Python takes longer than
+running them, so a few slots at a time are recorded as a CUDA graph for each number of rows. A graph
+has fixed addresses, so all batches use the same buffers, and the kernels read the current slot and
+its number of sentences from the GPU.
 
 The reference implementation is `elmokit.model.bilm.BiLM.contextualize`.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -38,32 +38,34 @@ _BLOCK = 1024
 # Round up the number of rows of matrix products to a multiple of this value. This limits the number
 # of different shapes, because cuBLAS selects a kernel for each new shape.
 _ROW_STEP = 64
+# Maximum number of different numbers of rows, and therefore of graphs.
+_MAX_GRAPHS = 32
+# Number of slots per graph. Must be even, because the inputs of even and odd slots alternate.
+_SLOTS = 4
 # Number of words to encode at once.
 _WORDS = 512
-# Maximum size of batches for which a graph is recorded, and maximum number of graphs.
-_GRAPH_ROWS, _GRAPH_TOKENS = 2, 512
-_MAX_GRAPHS = 64
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["offset", "n_rows"])
 def _cell(
     gates_ptr,  # (G, B, 4H)
     bias_ptr,  # (G, 4H)
     cells_ptr,  # (G, B, H) float32, changed in place
     hidden_ptr,  # (G, B, H)
-    plan_ptr,  # number of active sentences of each step, ... (see `_output`)
-    first_stack,
-    slot,
-    n_rows,
+    plan_ptr,  # number of active sentences of each slot of layer 0, ... (see `_output`)
+    slot_ptr,  # the first slot of the graph
+    offset,  # the number of the slot within the graph
+    n_rows,  # B
     H: tl.constexpr,
+    LAYERS: tl.constexpr,
     CLIP: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     FAST: tl.constexpr,
 ):
     """Compute c_k and sigmoid(o) tanh(c_k) of the sentences that have a token at this step."""
-    g = (first_stack + tl.program_id(2)).to(tl.int64)
-    active = tl.load(plan_ptr + slot - g // 2)
+    g = tl.program_id(2).to(tl.int64)
+    active = tl.load(plan_ptr + LAYERS - 1 + tl.load(slot_ptr) + offset - g // 2)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     if tl.program_id(0) * ROWS >= active:
         return
@@ -79,29 +81,31 @@ def _cell(
     tl.store(hidden_ptr + offsets, h.to(hidden_ptr.dtype.element_ty), mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["offset", "n_rows", "n_tokens", "n_steps"])
 def _output(
     projected_ptr,  # (G, B, D)
     inputs_ptr,  # (G, 2, B, 2D), indexed by the parity of the slot
     carried_ptr,  # (G, B, D) float32: r_k of the last token of each sentence
     x_ptr,  # (2, N, D): the input of each direction
-    layers_ptr,  # (L + 1, N, 2D)
-    plan_ptr,  # active sentences (T) and first token (T) of each step, reversal (N)
-    first_stack,
-    slot,
-    n_rows,
-    n_steps,
-    n_tokens,
-    n_layers,
+    layers_ptr,  # (LAYERS + 1, N, 2D)
+    plan_ptr,  # active sentences (S) and first token (S) of each step, from step 1 - LAYERS;
+    # reversal (N)
+    slot_ptr,  # the first slot of the graph
+    offset,  # the number of the slot within the graph
+    n_rows,  # B
+    n_tokens,  # N
+    n_steps,  # S
     D: tl.constexpr,
+    LAYERS: tl.constexpr,
     CLIP: tl.constexpr,
     SKIP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Write r_k and h_k to the next token, the layer above and the result. Copy the next x_k."""
-    g = (first_stack + tl.program_id(1)).to(tl.int64)
+    g = tl.program_id(1).to(tl.int64)
     layer, direction = g // 2, g % 2
-    step = slot - layer
+    slot = tl.load(slot_ptr) + offset
+    step = LAYERS - 1 + slot - layer
     active = tl.load(plan_ptr + step)
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     row, col = offsets // D, offsets % D
@@ -118,15 +122,14 @@ def _output(
     y = r
     if SKIP and layer > 0:
         y += tl.load(inputs, mask, 0.0).to(tl.float32)
-    if layer + 1 < n_layers:
+    if layer + 1 < LAYERS:
         tl.store(next_inputs + 4 * n_rows * 2 * D, y.to(dtype), mask)
-    start = tl.load(plan_ptr + n_steps + step)
-    token = (start + row).to(tl.int64)
+    token = (tl.load(plan_ptr + n_steps + step) + row).to(tl.int64)
     if direction == 1:
         token = tl.load(plan_ptr + 2 * n_steps + token, mask, 0).to(tl.int64)
     h = layers_ptr + ((layer + 1) * n_tokens + token) * 2 * D + direction * D + col
     tl.store(h, y.to(layers_ptr.dtype.element_ty), mask)
-    if layer == 0 and step + 1 < n_steps:
+    if layer == 0:
         has_next = row < tl.load(plan_ptr + step + 1)
         token = (tl.load(plan_ptr + n_steps + step + 1) + row).to(tl.int64)
         if direction == 1:
@@ -155,7 +158,7 @@ class CudaEngine:
         if isinstance(bilm.encoder, CharacterEncoder):
             self._encoder = EncoderWeights.of(bilm.encoder, dtype)
         self._fast_tanh = self.device.type == "cuda" and dtype == torch.bfloat16
-        self._graphs: OrderedDict[tuple[int, ...], _RecordedGraph | None] = OrderedDict()
+        self._workspace: _Workspace | None = None
 
     @torch.inference_mode()
     def encode(self, ids: Tensor) -> Tensor:
@@ -179,167 +182,192 @@ class CudaEngine:
         """Compute the layers; see `BiLM.contextualize`."""
         if packing.n_tokens == 0:
             return self.bilm.contextualize(x, packing, state)
-        inputs = torch.stack([x, x if backward_x is None else backward_x])
-        compute = self._find_graph(packing) or _Batch(self, packing)
+        if self._workspace is None or not self._workspace.fits(packing):
+            self._workspace = _Workspace(self, packing, self._workspace)
         order = to_device(packing.order, self.device)
         initial = None if state is None else state.select(order)
-        layers, final = compute(inputs, initial)
+        inputs = (x, x if backward_x is None else backward_x)
+        with _exact_products():
+            layers, final = self._workspace.compute(inputs, packing, initial)
         return layers, final.select(torch.argsort(order))
 
-    def _find_graph(self, packing: Packing) -> _RecordedGraph | None:
-        """Return the CUDA graph for this shape, if the shape is small and has been used before."""
-        is_small = len(packing.lengths) <= _GRAPH_ROWS and packing.n_tokens <= _GRAPH_TOKENS
-        if not is_small or self.device.type != "cuda":
-            return None
-        shape = tuple(packing.active)
-        if shape not in self._graphs:
-            self._graphs[shape] = None  # recorded when the shape is used again
-            if len(self._graphs) > _MAX_GRAPHS:
-                self._graphs.popitem(last=False)
-            return None
-        self._graphs.move_to_end(shape)
-        graph = self._graphs[shape]
-        if graph is None:
-            graph = self._graphs[shape] = _RecordedGraph(self, packing)
-        return graph
 
+class _Workspace:
+    """The buffers of all batches up to some size, and the graphs that use these buffers.
 
-class _Batch:
-    """The buffers of a batch and the computation of its layers."""
+    Args:
+        engine: The engine.
+        packing: A batch that must fit.
+        smaller: An earlier workspace. Everything that fits into it must fit.
+    """
 
-    def __init__(self, engine: CudaEngine, packing: Packing) -> None:
+    def __init__(self, engine: CudaEngine, packing: Packing, smaller: _Workspace | None) -> None:
         self.engine, self.config = engine, engine.config
-        self.active = packing.active
-        # Sentences without tokens come last. They only have a state.
-        self.rows, self.steps = len(packing.lengths), len(packing.active)
-        self.n_tokens = packing.n_tokens
-        starts = np.cumsum(packing.active) - packing.active
-        plan = np.concatenate([packing.active, starts, packing.reversal]).astype(np.int32)
-        self.plan = to_device(plan, engine.device)
-        h, d, g = self.config.dim, self.config.projection_dim, 2 * self.config.n_layers
+        earlier = (0, 0, 0) if smaller is None else smaller.sizes
+        sizes = map(max, _sizes(packing), earlier)
+        self.sizes: tuple[int, ...] = tuple(map(_round_up, sizes, (_ROW_STEP, 64, 512)))
+        self.rows, steps, self.tokens = self.sizes
+        h, d, n_layers = self.config.dim, self.config.projection_dim, self.config.n_layers
+        g = 2 * n_layers
 
         def buffer(*size: int, dtype: torch.dtype = engine.dtype) -> Tensor:
             return torch.empty(size, dtype=dtype, device=engine.device)
 
+        self.x = buffer(2, self.tokens, d, dtype=torch.float32)
         self.inputs = buffer(g, 2, self.rows, 2 * d)
         self.gates = buffer(g, self.rows, 4 * h)
         self.hidden = buffer(g, self.rows, h)
         self.projected = buffer(g, self.rows, d)
         self.cells = buffer(g, self.rows, h, dtype=torch.float32)
         self.carried = buffer(g, self.rows, d, dtype=torch.float32)
-        self.layers = buffer(self.config.n_layers + 1, self.n_tokens, 2 * d, dtype=torch.float32)
+        self.layers = buffer(n_layers + 1, self.tokens, 2 * d, dtype=torch.float32)
+        # Before the first and after the last token of a layer, its number of sentences is zero.
+        self.plan_steps = steps + 2 * n_layers + _SLOTS
+        self.plan = buffer(2 * self.plan_steps + self.tokens, dtype=torch.int32)
+        self.slot = buffer(1, dtype=torch.int32)
+        # None for a number of rows that has been used once, without a graph.
+        self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}
 
-    def __call__(self, x: Tensor, initial: LstmState | None) -> tuple[Tensor, LstmState]:
+    def fits(self, packing: Packing) -> bool:
+        """Return whether the buffers are large enough for a batch."""
+        return all(size <= limit for size, limit in zip(_sizes(packing), self.sizes, strict=True))
+
+    def compute(
+        self, inputs: tuple[Tensor, Tensor], packing: Packing, initial: LstmState | None
+    ) -> tuple[Tensor, LstmState]:
         """Compute all layers. The initial and final states are in packed order."""
-        self.set_state(initial)
-        self.run(x)
-        return self.layers, self.state()
-
-    def set_state(self, initial: LstmState | None) -> None:
-        """Set the initial state of the sentences."""
-        if initial is None:
-            self.cells.zero_()
-            self.carried.zero_()
-        else:
-            self.cells.copy_(initial.cell.transpose(0, 1).flatten(0, 1))
-            self.carried.copy_(initial.hidden.transpose(0, 1).flatten(0, 1))
-
-    def state(self) -> LstmState:
-        """Return the final state of the sentences."""
-        return LstmState(
-            *(t.view(-1, 2, *t.shape[1:]).transpose(0, 1) for t in (self.cells, self.carried))
-        )
-
-    def run(self, x: Tensor) -> None:
-        """Process all slots, with the inputs of both directions in x (2, N, D)."""
+        rows, steps, tokens = _sizes(packing)
         d, n_layers = self.config.projection_dim, self.config.n_layers
-        self.layers[0, :, :d], self.layers[0, :, d:] = x
+        self._set_plan(packing)
+        self._set_state(initial, rows)
+        for direction, x in enumerate(inputs):
+            self.x[direction, :tokens] = x
+            self.layers[0, :tokens, direction * d : (direction + 1) * d] = x
         # The input of each stack in its first slot.
-        n = self.active[0]
-        self.inputs[0, 0, :n, :d] = x[0, :n]
-        self.inputs[1, 0, :n, :d] = x[1, self.plan[2 * self.steps :][:n]]
+        n = packing.active[0]
+        first_tokens = self.plan[2 * self.plan_steps :][:n]
+        self.inputs[0, 0, :n, :d] = inputs[0][:n]
+        self.inputs[1, 0, :n, :d] = inputs[1][first_tokens]
         for layer in range(n_layers):
             pair = slice(2 * layer, 2 * layer + 2)
-            self.inputs[pair, layer % 2, :, d:] = self.carried[pair]
-        with _exact_products():
-            for slot in range(self.steps + n_layers - 1):
-                bottom, top = max(0, slot - self.steps + 1), min(n_layers - 1, slot)
-                n = -(-self.active[slot - top] // _ROW_STEP) * _ROW_STEP
-                self._run_slot(slot, 2 * bottom, 2 * top + 2, min(n, self.rows), x)
-
-    def _run_slot(self, slot: int, first: int, end: int, n: int, x: Tensor) -> None:
-        """Process the first n rows of a slot with the stacks from `first` to `end` (exclusive)."""
-        weights, c = self.engine.weights, self.config
-        h, d = c.dim, c.projection_dim
-        torch.bmm(
-            self.inputs[first:end, slot % 2, :n],
-            weights.gates[first:end].transpose(1, 2),
-            out=self.gates[first:end, :n],
+            self.inputs[pair, layer % 2, :rows, d:] = self.carried[pair, :rows]
+        row_step = max(_ROW_STEP, self.rows // _MAX_GRAPHS)
+        for slot in range(0, steps + n_layers - 1, _SLOTS):
+            n = packing.active[max(0, slot - n_layers + 1)]
+            self._run_or_replay(min(-(-n // row_step) * row_step, self.rows))
+        cell, hidden = (
+            values[:, :rows].unflatten(0, (n_layers, 2)).transpose(0, 1)
+            for values in (self.cells, self.carried)
         )
-        _cell[(triton.cdiv(n, _ROWS), triton.cdiv(h, _COLS), end - first)](
+        return self.layers[:, :tokens].clone(), LstmState(cell, hidden)
+
+    def _set_plan(self, packing: Packing) -> None:
+        """Copy the number of sentences and the first token of each step to the GPU."""
+        active = np.asarray(packing.active)
+        plan = np.zeros(2 * self.plan_steps + packing.n_tokens, dtype=np.int32)
+        first = self.config.n_layers - 1
+        plan[first:][: len(active)] = active
+        plan[self.plan_steps + first :][: len(active)] = active.cumsum() - active
+        plan[2 * self.plan_steps :] = packing.reversal
+        self.plan[: len(plan)] = to_device(plan, self.engine.device)
+        self.slot.zero_()
+
+    def _set_state(self, initial: LstmState | None, rows: int) -> None:
+        """Set the initial state of the sentences."""
+        if initial is None:
+            self.cells[:, :rows] = 0
+            self.carried[:, :rows] = 0
+        else:
+            self.cells[:, :rows] = initial.cell.transpose(0, 1).flatten(0, 1)
+            self.carried[:, :rows] = initial.hidden.transpose(0, 1).flatten(0, 1)
+
+    def _run_or_replay(self, n: int) -> None:
+        """Process the next slots of the first n rows, with a graph if n has been used before."""
+        if self.engine.device.type != "cuda" or n not in self._graphs:
+            self._graphs[n] = None
+            self._run_slots(n)
+            return
+        graph = self._graphs[n]
+        if graph is None:
+            graph = self._graphs[n] = self._record(n)
+        graph.replay()
+
+    def _record(self, n: int) -> torch.cuda.CUDAGraph:
+        """Record the next slots without running them."""
+        current = torch.cuda.current_stream(self.engine.device)
+        stream = torch.cuda.Stream(self.engine.device)
+        stream.wait_stream(current)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream):
+            self._compute_gates(0, n)  # cuBLAS allocates its workspace for the stream
+            # Other threads may wait for their copies in the meantime.
+            graph.capture_begin(capture_error_mode="thread_local")
+            self._run_slots(n)
+            graph.capture_end()
+        current.wait_stream(stream)
+        return graph
+
+    def _run_slots(self, n: int) -> None:
+        for offset in range(_SLOTS):
+            self._run_slot(offset, n)
+        self.slot += _SLOTS
+
+    def _compute_gates(self, offset: int, n: int) -> None:
+        weights = self.engine.weights.gates.transpose(1, 2)
+        torch.bmm(self.inputs[:, offset % 2, :n], weights, out=self.gates[:, :n])
+
+    def _run_slot(self, offset: int, n: int) -> None:
+        """Process the first n rows of a slot with all stacks."""
+        weights, c = self.engine.weights, self.config
+        h, d, g = c.dim, c.projection_dim, 2 * c.n_layers
+        self._compute_gates(offset, n)
+        _cell[(triton.cdiv(n, _ROWS), triton.cdiv(h, _COLS), g)](
             self.gates,
             weights.bias,
             self.cells,
             self.hidden,
             self.plan,
-            first,
-            slot,
+            self.slot,
+            offset,
             self.rows,
             H=h,
+            LAYERS=c.n_layers,
             CLIP=float(c.cell_clip or 0.0),
             ROWS=_ROWS,
             COLS=_COLS,
             FAST=self.engine._fast_tanh,
         )
-        torch.bmm(
-            self.hidden[first:end, :n],
-            weights.projection[first:end].transpose(1, 2),
-            out=self.projected[first:end, :n],
-        )
-        _output[(triton.cdiv(n * d, _BLOCK), end - first)](
+        torch.bmm(self.hidden[:, :n], weights.projection.transpose(1, 2), out=self.projected[:, :n])
+        _output[(triton.cdiv(n * d, _BLOCK), g)](
             self.projected,
             self.inputs,
             self.carried,
-            x,
+            self.x,
             self.layers,
             self.plan,
-            first,
-            slot,
+            self.slot,
+            offset,
             self.rows,
-            self.steps,
-            self.n_tokens,
-            c.n_layers,
+            self.tokens,
+            self.plan_steps,
             D=d,
+            LAYERS=c.n_layers,
             CLIP=float(c.proj_clip or 0.0),
             SKIP=c.use_skip_connections,
             BLOCK=_BLOCK,
         )
 
 
-class _RecordedGraph:
-    """The computation for one shape, recorded as a CUDA graph with its own buffers."""
+def _sizes(packing: Packing) -> tuple[int, int, int]:
+    """Return the number of sentences, of steps and of tokens of a batch."""
+    # Sentences without tokens come last. They only have a state.
+    return len(packing.lengths), len(packing.active), packing.n_tokens
 
-    def __init__(self, engine: CudaEngine, packing: Packing) -> None:
-        self._batch = _Batch(engine, packing)
-        d = engine.config.projection_dim
-        self._x = torch.zeros(2, packing.n_tokens, d, device=engine.device)
-        stream = torch.cuda.Stream(engine.device)
-        stream.wait_stream(torch.cuda.current_stream(engine.device))
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(stream):
-            self._batch.set_state(None)
-            self._batch.run(self._x)  # compiles kernels and lets cuBLAS allocate its workspace
-            stream.synchronize()
-            with torch.cuda.graph(self._graph, stream=stream):
-                self._batch.run(self._x)
-        torch.cuda.current_stream(engine.device).wait_stream(stream)
 
-    def __call__(self, x: Tensor, initial: LstmState | None) -> tuple[Tensor, LstmState]:
-        self._x.copy_(x)
-        self._batch.set_state(initial)
-        self._graph.replay()
-        state = self._batch.state()  # the next call overwrites the buffers of the graph
-        return self._batch.layers.clone(), LstmState(state.cell.clone(), state.hidden.clone())
+def _round_up(size: int, least: int) -> int:
+    """Round up to a multiple of a quarter of the next power of two, and of `least`."""
+    step = max(least, 1 << max(0, size.bit_length() - 2))
+    return -(-size // step) * step
 
 
 @contextmanager
