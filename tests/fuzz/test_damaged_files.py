@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from elmokit.cli.main import app
 from elmokit.sources.modeldir import save
+from tests import process_utils
 from tests.conftest import TINY_MODEL
 from tests.convert.manylangs import tiny as manylangs
 from tests.fuzz import sandbox
@@ -160,12 +161,22 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "text.txt").write_text("\n".join(lines), "utf-8")
     write_columns(folder / "train.txt", 12, 1)
     write_columns(folder / "dev.txt", 6, 2)
-    in_child(elmo, "prepare", folder / "text.txt", "-o", folder / "corpus", "--workers", 1)
+    prepare = ("prepare", folder / "text.txt", "-o", folder / "corpus", "--workers", 1)
+    in_new_process(elmo, *prepare)
     return folder
 
 
+def in_new_process(function: Callable[..., object], *arguments: object) -> None:
+    """Call a function in a process that has no threads yet, such as those of Lance.
+
+    Children that are forked from a process with threads may wait forever.
+    """
+    result = process_utils.run(function, *arguments)
+    assert result.exit_code == 0, result.stdout + result.stderr
+
+
 def in_child(function: Callable[..., object], *arguments: object) -> None:
-    """Call a function in a forked child, so that libraries do not start threads in this process."""
+    """Call a function in a forked child, so that this process stays without threads."""
     context = multiprocessing.get_context("fork")
     child = context.Process(target=function, args=arguments)
     child.start()
@@ -175,6 +186,10 @@ def in_child(function: Callable[..., object], *arguments: object) -> None:
 
 @pytest.mark.parametrize("name", ARTIFACTS)
 def test_damaged_files_are_read_or_rejected(name: str, inputs: Path, tmp_path: Path) -> None:
+    in_new_process(check_damaged_files, name, inputs, tmp_path)
+
+
+def check_damaged_files(name: str, inputs: Path, tmp_path: Path) -> None:
     artifact = ARTIFACTS[name]
     whole = tmp_path / name
     in_child(artifact.build, inputs, whole)
@@ -208,6 +223,10 @@ def test_damaged_files_are_read_or_rejected(name: str, inputs: Path, tmp_path: P
 
 
 def test_undamaged_files_can_be_used(inputs: Path, tmp_path: Path) -> None:
+    in_new_process(check_undamaged_files, inputs, tmp_path)
+
+
+def check_undamaged_files(inputs: Path, tmp_path: Path) -> None:
     for name, artifact in random.Random(SEED).sample(sorted(ARTIFACTS.items()), len(ARTIFACTS)):
         in_child(artifact.build, inputs, tmp_path / name)
         ending, output = sandbox.run(

@@ -183,7 +183,9 @@ class CudaEngine:
         if packing.n_tokens == 0:
             return self.bilm.contextualize(x, packing, state)
         if self._workspace is None or not self._workspace.fits(packing):
-            self._workspace = _Workspace(self, packing, self._workspace)
+            sizes = (0, 0, 0) if self._workspace is None else self._workspace.sizes
+            self._workspace = None  # release its memory first
+            self._workspace = _Workspace(self, packing, sizes)
         order = to_device(packing.order, self.device)
         initial = None if state is None else state.select(order)
         inputs = (x, x if backward_x is None else backward_x)
@@ -198,13 +200,12 @@ class _Workspace:
     Args:
         engine: The engine.
         packing: A batch that must fit.
-        smaller: An earlier workspace. Everything that fits into it must fit.
+        least: The minimum number of sentences, of steps and of tokens.
     """
 
-    def __init__(self, engine: CudaEngine, packing: Packing, smaller: _Workspace | None) -> None:
+    def __init__(self, engine: CudaEngine, packing: Packing, least: tuple[int, ...]) -> None:
         self.engine, self.config = engine, engine.config
-        earlier = (0, 0, 0) if smaller is None else smaller.sizes
-        sizes = map(max, _sizes(packing), earlier)
+        sizes = map(max, _sizes(packing), least)
         self.sizes: tuple[int, ...] = tuple(map(_round_up, sizes, (_ROW_STEP, 64, 512)))
         self.rows, steps, self.tokens = self.sizes
         h, d, n_layers = self.config.dim, self.config.projection_dim, self.config.n_layers
