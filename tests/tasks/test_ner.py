@@ -311,7 +311,7 @@ def test_saved_task_cannot_cause_a_download_of_a_biLM(
     def fetched(*_: object, **__: object) -> None:
         raise AssertionError("something was fetched")
 
-    for place, function in ((resolve, "fetch"), (published, "fetch"), (hub, "_fetch")):
+    for place, function in ((resolve, "fetch"), (published, "fetch"), (hub, "fetch")):
         monkeypatch.setattr(place, function, fetched)
     shutil.copytree(trained[0], tmp_path / "run")
     config = tmp_path / "run" / "config.json"

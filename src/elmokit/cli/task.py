@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,6 @@ from elmokit.progress import no_log, plural
 from elmokit.tasks.registry import TASKS, is_task_file
 
 if TYPE_CHECKING:
-    from elmokit.tasks.data import Data
     from elmokit.tasks.task import Task
 
 # Number of examples to predict together before the first one is printed.
@@ -94,20 +94,16 @@ def train(
     with step_bar(enabled=not quiet) as progress:
         size = round(cache_gb * GIB)
         cache = LayerCache(cache_dir, max_bytes=size, log=report, progress=progress)
-
-        def read_data() -> Data[Any]:
-            bilm = None
-            if config.elmo.place != "none":
-                bilm = load(model, None, torch_device, precision, "torch")
-            return load_data(
-                *(task, config, train, dev, test),
-                elmo=bilm,
-                model=model,
-                cache=cache,
-                device=torch_device,
-                log=report,
-            )
-
+        load_bilm = partial(load, model, None, torch_device, precision, "torch")
+        read_data = partial(
+            load_data,
+            *(task, config, train, dev, test),
+            elmo=None if config.elmo.place == "none" else load_bilm,
+            model=model,
+            cache=cache,
+            device=torch_device,
+            log=report,
+        )
         result = run_training(
             task, config, read_data, output, resume=resume, log=report, progress=progress
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
@@ -63,7 +63,7 @@ def load_data(
     dev: str,
     test: str | None = None,
     *,
-    elmo: ElmoModel | None = None,
+    elmo: ElmoModel | Callable[[], ElmoModel] | None = None,
     model: str | None = None,
     cache: LayerCache | None = None,
     device: str | torch.device = "cpu",
@@ -77,7 +77,7 @@ def load_data(
         train: The training file.
         dev: The file for early stopping.
         test: The file for evaluating the final model.
-        elmo: The biLM. None: train without ELMo.
+        elmo: The biLM, or a function that loads it. None: train without ELMo.
         model: The argument of `elmokit.load` that `elmo` was loaded with.
         cache: The layer cache. Default: a cache in the user's cache directory.
         device: Device of the task model.
@@ -87,6 +87,7 @@ def load_data(
     cache = LayerCache(log=log) if cache is None else cache
     # Loaded first, because the file or an optional package may be missing.
     table = None if config.static.source == "none" else load_static(config.static.source)
+    elmo = elmo() if callable(elmo) else elmo
     bilm = None if elmo is None else BilmInfo.of(elmo, model, config.elmo.state)
     ElmoMixes(config.elmo, bilm)  # raises an error if the number of fixed weights is wrong
     examples: dict[str, list[E]] = {}
