@@ -80,7 +80,7 @@ def test_wsd_prints_a_table_or_json(elmo: Elmo) -> None:
     ("arguments", "code", "message"),
     [
         (["pos"], 2, "DIR"),
-        (["pos", "sets"], 1, "one file *train.conllu, found none"),
+        (["pos", "sets"], 1, "one file matching *train.conllu*; found none"),
         (
             ["pos", "ud", "--layer", "9"],
             1,

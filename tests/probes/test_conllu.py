@@ -66,5 +66,5 @@ def test_files_of_a_treebank_are_found_by_name(tmp_path: Path) -> None:
     treebank = read_treebank(tmp_path, "upos")
     assert [sentences[0].words for sentences in treebank] == [("train",), ("dev",), ("test",)]
     (tmp_path / "en_y-ud-dev.conllu").touch()
-    with pytest.raises(DataError, match=r"one file \*dev.conllu, found en_x.*, en_y.*"):
+    with pytest.raises(DataError, match=r"one file matching \*dev.conllu\*; found en_x.*, en_y.*"):
         read_treebank(tmp_path, "upos")

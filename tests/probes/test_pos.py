@@ -46,7 +46,7 @@ def examples(n: int, seed: int, *, random: bool = False) -> Examples:
     return Examples(x.astype(np.float16), np.arange(n), y.astype(np.int64))
 
 
-SETTINGS = ProbeSettings(learning_rate=0.02, batch=64, max_epochs=20)
+SETTINGS = ProbeSettings(learning_rate=0.02, batch_size=64, max_epochs=20)
 
 
 def test_probe_learns_linearly_separable_classes() -> None:
@@ -65,7 +65,7 @@ def test_probe_does_not_learn_noise() -> None:
 
 def test_probe_depends_only_on_its_seed() -> None:
     train, dev = examples(400, 0), examples(100, 1)
-    settings = ProbeSettings(batch=32, max_epochs=3)
+    settings = ProbeSettings(batch_size=32, max_epochs=3)
     one, two, three = (
         train_probe(train, dev, 3, settings=settings, seed=seed) for seed in (5, 5, 6)
     )
@@ -75,14 +75,14 @@ def test_probe_depends_only_on_its_seed() -> None:
 
 def test_probe_stops_when_it_no_longer_improves() -> None:
     train, dev = examples(300, 0, random=True), examples(100, 1, random=True)
-    settings = ProbeSettings(batch=32, max_epochs=1000, halvings=2)
+    settings = ProbeSettings(batch_size=32, max_epochs=1000, halvings=2)
     assert train_probe(train, dev, 3, settings=settings).epochs < 100
 
 
 def test_penalty_reduces_the_weights() -> None:
     train, dev = examples(400, 0), examples(100, 1)
     small, large = (
-        train_probe(train, dev, 3, settings=ProbeSettings(l2=l2, batch=16)).weight.norm()
+        train_probe(train, dev, 3, settings=ProbeSettings(l2=l2, batch_size=16)).weight.norm()
         for l2 in (0.0, 1.0)
     )
     assert large < small / 2
@@ -190,7 +190,7 @@ def test_layers_predict_tags_that_depend_on_the_word(
         layer=["all", "average", "concat"],
         static=StaticVectors("toy", ["cat", "sat"], np.eye(2, dtype=np.float32)),
         seeds=[0, 1],
-        settings=ProbeSettings(learning_rate=0.02, batch=16, max_epochs=15),
+        settings=ProbeSettings(learning_rate=0.02, batch_size=16, max_epochs=15),
         cache=tmp_path,
         on_result=take,
     )

@@ -149,7 +149,7 @@ def test_several_sets_are_sorted_and_merged_to_all(tmp_path: Path) -> None:
         write_set(tmp_path, name)
     sets = read_sets(tmp_path)
     assert [s.name for s in sets] == ["senseval2", "semeval2007", "mine", "ALL"]
-    assert [i.name for i in sets[-1].instances[4:6]] == [
+    assert [i.id for i in sets[-1].instances[4:6]] == [
         "senseval2.d0.s1.t2",
         "semeval2007.d0.s0.t0",
     ]

@@ -55,7 +55,7 @@ def write(folder: Path, items: list[Any], gold: list[Any] | None = None) -> Path
 )
 def test_characters_are_aligned_to_tokens(start: int, end: int, expected: Any) -> None:
     target = find_target("can don't.", start, end)  # can, do, n't, .
-    assert (target and (target.first, target.last)) == expected
+    assert (target and (target.start, target.end)) == expected
 
 
 # ------------------------------------------------------------------------------------------ reading

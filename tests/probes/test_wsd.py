@@ -140,7 +140,7 @@ def test_predictions_of_each_layer_equal_numpy(
         cosine = {key: mean @ query / np.linalg.norm(mean) for key, mean in mixed.items()}
         nearest = max(cosine, key=lambda key: cosine[key])
         for gold in (SHORE, MONEY):
-            given = make_instance("bank", gold=gold)._replace(first=1, last=2)
+            given = make_instance("bank", gold=gold)._replace(start=1, end=2)
             one = EvaluationSet("ALL", [tuple(sentence)], [given])
             report = measure_wsd(elmo, training, [one], wordnet)
             f1 = {result.name: result.f1["ALL"] for result in report.results}

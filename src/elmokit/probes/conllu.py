@@ -49,7 +49,7 @@ def read_treebank(folder: str | Path, tags: TagSet) -> Treebank:
         if len(paths) != 1:
             names = ", ".join(path.name for path in paths) or "none"
             raise DataError(
-                f"{folder} must contain exactly one file *{split}.conllu, found {names}."
+                f"{folder} must contain exactly one file matching *{split}.conllu*; found {names}."
             )
         splits.append(read_conllu(paths[0], tags))
     return Treebank(*splits)

@@ -52,14 +52,14 @@ class ProbeSettings:
     Attributes:
         l2: Penalty on the weights: l2 / 2 * |W|^2 is added to the loss.
         learning_rate: Initial learning rate of Adam.
-        batch: Batch size in tokens.
+        batch_size: Batch size in tokens.
         max_epochs: Maximum number of epochs.
         halvings: Maximum number of times that the learning rate is halved.
     """
 
     l2: float = 1e-5
     learning_rate: float = 5e-3
-    batch: int = 1024
+    batch_size: int = 1024
     max_epochs: int = 30
     halvings: int = 3
 
@@ -150,7 +150,7 @@ def train_probe(
     rng = np.random.default_rng(seed)
     best, halved = (weight.detach().clone(), bias.detach().clone()), 0
     while probe.epochs < settings.max_epochs and halved <= settings.halvings:
-        for vectors, labels in train.batches(settings.batch, rng.permutation(len(train.rows))):
+        for vectors, labels in train.batches(settings.batch_size, rng.permutation(len(train.rows))):
             loss = cross_entropy(probe.logits(vectors), torch.from_numpy(labels).to(device))
             loss = loss + settings.l2 / 2 * weight.square().sum()
             adam.zero_grad()

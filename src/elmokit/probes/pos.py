@@ -39,7 +39,7 @@ from elmokit.probes.statistics import Difference, Interval, clustered_interval, 
 from elmokit.progress import ProgressFn, no_log, plural
 
 Correct = NDArray[np.float64]
-COMPARED = ("layer 1", "layer 2")
+COMPARED_LAYERS = ("layer 1", "layer 2")
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def measure_pos(
         unknown_tags=int((words.labels[test] == len(words.tags)).sum()),
         unseen=int(words.unseen.sum()),
         results=tuple(results),
-        difference=difference(correct, clusters, *COMPARED, seed=seeds[0]),
+        difference=difference(correct, clusters, *COMPARED_LAYERS, seed=seeds[0]),
     )
 
 

@@ -28,22 +28,22 @@ _ORDER = ("senseval2", "senseval3", "semeval2007", "semeval2013", "semeval2015")
 
 
 class Instance(NamedTuple):
-    """A word to disambiguate: `words[first:last]` of a sentence.
+    """A word to disambiguate: `words[start:end]` of a sentence.
 
     Attributes:
-        name: The id of the instance.
+        id: The id of the instance.
         sentence: The index of its sentence.
-        first: The index of its first word.
-        last: The index of the word after its last one.
+        start: The index of its first word.
+        end: The index of the word after its last one.
         entry: Its lemma and part of speech.
         pos: The part of speech as in the file.
         gold: The correct senses.
     """
 
-    name: str
+    id: str
     sentence: int
-    first: int
-    last: int
+    start: int
+    end: int
     entry: Entry
     pos: str
     gold: frozenset[str]
@@ -101,7 +101,7 @@ def concatenate(sets: Iterable[EvaluationSet]) -> EvaluationSet:
         offset = len(combined.sentences)
         combined.sentences.extend(dataset.sentences)
         combined.instances.extend(
-            i._replace(name=f"{dataset.name}.{i.name}", sentence=offset + i.sentence)
+            i._replace(id=f"{dataset.name}.{i.id}", sentence=offset + i.sentence)
             for i in dataset.instances
         )
     return combined
@@ -126,15 +126,15 @@ def _read_set(data: Path) -> EvaluationSet:
             form = "".join(element.itertext()).strip()
             if not form:
                 raise DataError(f"{data}, sentence {number + 1}: <{element.tag}> has no text.")
-            first = len(words)
+            start = len(words)
             words += split_form(form)
             if element.tag == "instance":
-                name, entry, pos = _attributes(element, data)
-                keys = gold.get(name, frozenset())
-                instance = Instance(name, number, first, len(words), entry, pos, keys)
+                instance_id, entry, pos = _attributes(element, data)
+                keys = gold.get(instance_id, frozenset())
+                instance = Instance(instance_id, number, start, len(words), entry, pos, keys)
                 dataset.instances.append(instance)
         dataset.sentences.append(tuple(words))
-    if different := gold.keys() ^ {instance.name for instance in dataset.instances}:
+    if different := gold.keys() ^ {instance.id for instance in dataset.instances}:
         raise DataError(
             f"'{min(different)}' is in only one of {gold_path} and {data}. Check that both files "
             "belong to the same dataset."

@@ -58,11 +58,11 @@ def span_vectors(layers: Iterable[FloatArray], spans: Sequence[tuple[int, int, i
             last one.
     """
     by_sentence = defaultdict(list)
-    for i, (sentence, first, last) in enumerate(spans):
-        by_sentence[sentence].append((i, first, last))
+    for i, (sentence, start, end) in enumerate(spans):
+        by_sentence[sentence].append((i, start, end))
     means = {
-        i: vectors[:, first:last].mean(axis=1)
+        i: vectors[:, start:end].mean(axis=1)
         for sentence, vectors in enumerate(layers)
-        for i, first, last in by_sentence[sentence]
+        for i, start, end in by_sentence[sentence]
     }
     return np.stack([means[i] for i in range(len(spans))], axis=1)

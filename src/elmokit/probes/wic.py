@@ -64,16 +64,16 @@ class WicPair(BaseModel, coerce_numbers_to_str=True):
 
 
 class Target(NamedTuple):
-    """A tokenized sentence, in which `tokens[first:last]` is the word."""
+    """A tokenized sentence, in which `tokens[start:end]` is the word."""
 
     tokens: tuple[str, ...]
-    first: int
-    last: int
+    start: int
+    end: int
 
     @property
     def words(self) -> tuple[str, ...]:
         """The tokens of the word, case-folded."""
-        return tuple(token.casefold() for token in self.tokens[self.first : self.last])
+        return tuple(token.casefold() for token in self.tokens[self.start : self.end])
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,10 @@ class WicReport:
                     "accuracy": result.overall.accuracy,
                     "95%": result.overall.interval,
                     "AUC": result.overall.auc,
-                    **{f"{pos} accuracy": f.accuracy for pos, f in result.by_pos.items()},
+                    **{
+                        f"{pos} accuracy": separation.accuracy
+                        for pos, separation in result.by_pos.items()
+                    },
                 }
                 for result in self.results
             ]
@@ -219,7 +222,7 @@ def measure_wic(
         )
     sentences = list(dict.fromkeys(target.tokens for target in targets))
     numbers = {tokens: number for number, tokens in enumerate(sentences)}
-    spans = [(numbers[target.tokens], target.first, target.last) for target in targets]
+    spans = [(numbers[target.tokens], target.start, target.end) for target in targets]
     words = [target.words for target in targets]
     same_form = np.array([float(a == b) for a, b in zip(words[::2], words[1::2], strict=True)])
     scores = {"same form": same_form}

@@ -116,10 +116,10 @@ def _find_index(path: str | Path | None) -> Path:
 
 
 class SenseSpan(NamedTuple):
-    """The words first, ..., last - 1 of a sentence, and their senses."""
+    """The words start, ..., end - 1 of a sentence, and their senses."""
 
-    first: int
-    last: int
+    start: int
+    end: int
     keys: tuple[str, ...]
 
 
@@ -165,10 +165,10 @@ def _sentence(line: Line) -> SenseSentence:
     for number, (form, _, _, key) in enumerate(item.tokens):
         if not form.strip():
             raise line.error(f"tokens[{number}]: empty form. {_EXPECTED}")
-        first = len(words)
+        start = len(words)
         words += split_form(form)
         if key is not None:
-            spans.append(SenseSpan(first, len(words), _keys(key, line, number)))
+            spans.append(SenseSpan(start, len(words), _keys(key, line, number)))
     return SenseSentence(tuple(words), tuple(spans))
 
 

@@ -34,7 +34,7 @@ from elmokit.probes.vectors import model_layers, span_vectors, static_choices, s
 from elmokit.probes.wordnet import Entry, SenseSentence, WordNet, first_sense, parse_sense_key
 from elmokit.progress import ProgressFn, no_log
 
-COMPARED = ("layer 2", "layer 1")
+COMPARED_LAYERS = ("layer 2", "layer 1")
 FIRST_SENSE = "first sense of WordNet"
 FREQUENT_SENSE = "most frequent sense of SemCor"
 
@@ -136,7 +136,7 @@ def collect_senses(
     sums: dict[str, FloatArray] = {}
     for sentence, vectors in zip(sentences, layers, strict=True):
         for span in sentence.spans:
-            mean = vectors[:, span.first : span.last].mean(axis=1)
+            mean = vectors[:, span.start : span.end].mean(axis=1)
             for key in span.keys:
                 if is_known(key, wordnet):
                     counts[key] += 1
@@ -198,7 +198,7 @@ def measure_wsd(
     layers = model_layers(model, [*training_words, *test.sentences], state, progress)
     senses = collect_senses(islice(layers, len(tagged)), tagged, wordnet)
     entries = [instance.entry for instance in test.instances]
-    spans = [(instance.sentence, instance.first, instance.last) for instance in test.instances]
+    spans = [(instance.sentence, instance.start, instance.end) for instance in test.instances]
     frequencies, one = senses.counts[:, None], np.ones(1)
     # The sense of each instance, or None, by method.
     answers: dict[str, list[str | None]] = {
@@ -263,4 +263,4 @@ def _score_methods(
         correct[name] = hits[last]
         interval = clustered_interval(correct[name], clusters, sizes=sizes, seed=seed)
         results.append(WsdResult(name, f1(hits, by_dataset), interval, f1(hits, by_pos)))
-    return tuple(results), difference(correct, clusters, *COMPARED, sizes=sizes, seed=seed)
+    return tuple(results), difference(correct, clusters, *COMPARED_LAYERS, sizes=sizes, seed=seed)

@@ -79,7 +79,7 @@ class Run:
         optimizer: The optimizer.
         settings: The training settings.
         position: The progress of the run.
-        best: The weights of the best epoch so far.
+        best_weights: The weights of the best epoch so far.
     """
 
     out: Path
@@ -88,7 +88,7 @@ class Run:
     optimizer: torch.optim.Optimizer
     settings: TrainConfig
     position: Position
-    best: Weights | None = None
+    best_weights: Weights | None = None
     _start_time: float = field(default_factory=time.monotonic)
 
     def save(self) -> None:
@@ -100,8 +100,8 @@ class Run:
             state = self.optimizer.state_dict()["state"]
             tensors = {f"{i}/{key}": state[i][key] for i in state for key in state[i]}
             write_tensors(tensors, folder / OPTIMIZER)
-            if self.best is not None:
-                write_tensors(self.best, folder / BEST)
+            if self.best_weights is not None:
+                write_tensors(self.best_weights, folder / BEST)
             write_json(folder / RUN, {"position": asdict(self.position), **self.identity})
         for other in (self.out / FOLDER).glob("step-*"):
             if other.name != name:
@@ -121,7 +121,7 @@ class Run:
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.set_learning_rate(self.position.rate)
         if (path / BEST).is_file():
-            self.best = read_weights(path / BEST, self.model)
+            self.best_weights = read_weights(path / BEST, self.model)
         self._start_time = time.monotonic() - self.position.seconds
 
     def set_learning_rate(self, rate: float) -> None:

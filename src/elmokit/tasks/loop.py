@@ -134,8 +134,8 @@ def train(
             log(f"Stopped at step {run.position.step:,}. Continue with --resume.")
             return _result(run, None, None, interrupted=True)
 
-        assert run.best is not None
-        model.load_state_dict(run.best)
+        assert run.best_weights is not None
+        model.load_state_dict(run.best_weights)
         if not run.position.best or math.isnan(run.position.best):
             problem = "was never finite" if run.position.best else "never exceeded 0"
             log(
@@ -230,7 +230,7 @@ def _check_finite(total: torch.Tensor, run: Run) -> float:
 def _end_epoch(run: Run, scores: Scores, metric: str, metrics: Metrics, log: LogFn) -> None:
     """Store the best weights, set the learning rate, and report the scores of an epoch.
 
-    Epochs before the first score that is not 0 do not count for `patience` and `halve_after`.
+    Epochs before the first nonzero score do not count toward `patience` and `halve_after`.
     """
     position, score = run.position, scores[metric]
     loss = position.loss / position.batch
@@ -240,7 +240,7 @@ def _end_epoch(run: Run, scores: Scores, metric: str, metrics: Metrics, log: Log
     # example a correlation with constant predictions.
     if best is None or math.isnan(best) or score > best or score == best == 0:
         position.best, position.best_epoch = score, position.epoch
-        run.best = copy_weights(run.model)
+        run.best_weights = copy_weights(run.model)
         comparison = "best so far"
     else:
         halve_after = run.settings.halve_after

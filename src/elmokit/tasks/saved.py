@@ -59,7 +59,7 @@ _FILES = {CONFIG, LABELS, WEIGHTS, WORDS, CARD, TEST, METRICS, checkpoint.FOLDER
 # run is finished, its length.
 _ALWAYS_CHANGEABLE = ("train.checkpoint_every", "train.checkpoint_seconds")
 _CHANGEABLE = ("train.epochs", "train.patience", *_ALWAYS_CHANGEABLE)
-# Larger than in training, because evaluation needs less memory.
+# Larger than during training, because evaluation needs less memory.
 _EVALUATION_BATCH = 4
 
 
@@ -115,10 +115,10 @@ def save(
     run: Run, task: Task[E], config: TaskConfig, data: Data[E], results: Mapping[str, Any]
 ) -> None:
     """Write the task directory of a finished run."""
-    assert run.best is not None
+    assert run.best_weights is not None
     path = run.out
     with replace_file(path / WEIGHTS) as file:
-        write_tensors(run.best, file)
+        write_tensors(run.best_weights, file)
     with replace_directory(path / WORDS) as folder:
         data.words.save(folder)
     write_json(path / LABELS, data.label_info, ensure_ascii=False, indent=1)
