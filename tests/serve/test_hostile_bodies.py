@@ -76,6 +76,6 @@ def test_response_size_is_limited_before_computing() -> None:
         assert found["limit"] == {
             "name": "max_values",
             "value": 1000,
-            "found": 3 * dim * (most + 1),
+            "actual": 3 * dim * (most + 1),
         }
         assert embed(http, ["a"] * (most + 1), pooling="mean").status_code == 200

@@ -65,11 +65,11 @@ def test_errors_describe_what_is_wrong_with_the_request(http: httpx.Client) -> N
 
 def test_limits_are_reported(http: httpx.Client) -> None:
     found = error(embed(http, "x" * 30_000), 413)
-    assert found["limit"] == {"name": "max_body", "value": 20_000, "found": 30_018}
+    assert found["limit"] == {"name": "max_body", "value": 20_000, "actual": 30_018}
     found = error(embed(http, ["a"] * 300, ["b"] * 301), 422)
-    assert found["limit"] == {"name": "max_tokens", "value": 600, "found": 601}
+    assert found["limit"] == {"name": "max_tokens", "value": 600, "actual": 601}
     found = error(embed(http, *["a"] * 41), 422)
-    assert found["limit"] == {"name": "max_sentences", "value": 40, "found": 41}
+    assert found["limit"] == {"name": "max_sentences", "value": 40, "actual": 41}
     assert embed(http, ["a"] * 600).status_code == 200
 
 
@@ -101,7 +101,7 @@ def test_compressed_bodies_are_rejected(http: httpx.Client) -> None:
 
 def test_token_of_ten_megabytes_is_rejected(http: httpx.Client) -> None:
     answer = http.post("/v1/embed", json={"sentences": [["x" * 10_000_000]]})
-    assert error(answer, 413)["limit"]["found"] > 10_000_000
+    assert error(answer, 413)["limit"]["actual"] > 10_000_000
 
 
 # ------------------------------------------------------------------------------------------- access

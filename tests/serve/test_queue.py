@@ -39,7 +39,7 @@ def test_full_queue_gives_429_with_retry_after() -> None:
             answer = embed(http)
             found = error(answer, 429)
             assert int(answer.headers["retry-after"]) >= 1
-            assert found["limit"] == {"name": "queue", "value": 3, "found": 3}
+            assert found["limit"] == {"name": "queue", "value": 3, "actual": 3}
             assert http.get("/readyz").status_code == 200
             gate.open()
             assert all(f.result().status_code == 200 for f in (first, *waiting))

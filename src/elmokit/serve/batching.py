@@ -2,7 +2,7 @@
 
 Each request becomes a `Job`: a list of items (usually sentences) and the `Work` to run on them. The
 compute thread fills each batch with items from all waiting jobs that have the same work and a
-similar length, in the order of their deadlines. The deadline of an item is the arrival time of its
+similar length, in order of deadline. The deadline of an item is the arrival time of its
 job plus `_DEADLINE_FACTOR` times the time needed to compute the job up to this item, but at most
 40% of the timeout. Therefore, a single sentence does not have to wait for a thousand sentences of
 another request, and large requests do not starve. A job is accepted if the pending work is expected
@@ -190,7 +190,7 @@ class Batcher:
                     f"(--queue) and {_MAX_WAIT * self._timeout:g} seconds (half of --timeout).",
                     429,
                     retry_after=min(max(math.ceil(excess), 1), _MAX_RETRY_SECONDS),
-                    limit={"name": "queue", "value": self._max_jobs, "found": len(self._jobs)},
+                    limit={"name": "queue", "value": self._max_jobs, "actual": len(self._jobs)},
                 )
             self._jobs.append(job)
             self._condition.notify()

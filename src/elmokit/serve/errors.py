@@ -1,7 +1,7 @@
 """HTTP error responses, which say what is wrong, what was expected and how to fix it.
 
     {"error": {"status": 413, "message": "...", "param": null,
-               "limit": {"name": "max_body", "value": 2097152, "found": 10485760}}}
+               "limit": {"name": "max_body", "value": 2097152, "actual": 10485760}}}
 
 OpenAI clients support this format and show the message.
 """
@@ -73,5 +73,5 @@ def check_limit(name: str, limit: int, value: int, unit: str, status: int = 422)
             f"The request has {value:,} {unit}; the limit {name} is {limit:,}. Split it into "
             "several requests.",
             status,
-            limit={"name": name, "value": limit, "found": value},
+            limit={"name": name, "value": limit, "actual": value},
         )

@@ -15,7 +15,7 @@ class ErrorDetail(BaseModel):
     status: int
     message: str
     param: str | None = None
-    limit: dict[Literal["name", "value", "found"], str | int] | None = None
+    limit: dict[Literal["name", "value", "actual"], str | int] | None = None
 
 
 class ErrorResponse(BaseModel):
