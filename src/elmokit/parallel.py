@@ -150,7 +150,7 @@ def parallel_map(
     except BrokenProcessPool as error:
         raise ElmoError(
             f"One of {n_workers} worker processes was killed, probably because memory ran out. "
-            "Reduce their number with --workers (in Python: workers=1)."
+            "Use fewer processes, for example --workers 1 (in Python: workers=1)."
         ) from error
 
 

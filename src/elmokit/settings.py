@@ -276,6 +276,10 @@ def _invalid_value(name: str, value: object, expected: str) -> str:
 
 
 def _unknown_setting(name: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(name, list(known), n=3, cutoff=0)
-    hint = suggest(name, known) or f" Settings with similar names: {', '.join(nearest)}."
-    return f"Unknown setting '{name}'.{hint}"
+    by_last_part = {setting.rpartition(".")[2]: setting for setting in known}
+    matches = difflib.get_close_matches(name.rpartition(".")[2], by_last_part, n=1)
+    if hint := suggest(name, known):
+        return f"Unknown setting '{name}'.{hint}"
+    if matches:
+        return f"Unknown setting '{name}'. Did you mean '{by_last_part[matches[0]]}'?"
+    return f"Unknown setting '{name}'. For all settings, see docs/reference/configuration.md."

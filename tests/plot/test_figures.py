@@ -319,7 +319,7 @@ def test_commands_write_plots_and_print_their_values(
     assert b"/Type3" not in pdf.read_bytes()
     code, _, errors = elmo("surprise", "a b", "-o", tmp_path / "c.svg", "--model", TINY_MODEL)
     assert code == 1
-    assert "no language-model head" in errors
+    assert "no LM head" in errors
     code, _, errors = elmo("layers", tmp_path, "-o", tmp_path / "c.svg")
     assert code == 1
     code, _, errors = elmo("senses", tmp_path / "uses.txt", "-o", tmp_path / "c.gif", *model)

@@ -233,7 +233,7 @@ def test_token_is_requested_and_missing_features_are_explained(browser: Any, bar
     assert "sesame" not in page.url
     for panel, said in (
         ("neighbors", "elmo index TEXT"),
-        ("expectations", "no language-model head"),
+        ("expectations", "no LM head"),
         ("tasks", "elmo task ner train"),
     ):
         page.locator(f"#tab-{panel}").click()

@@ -174,7 +174,7 @@ def test_scores_equal_those_of_the_library(http: httpx.Client, full: ElmoModel) 
         assert row["perplexity"] == pytest.approx(one.perplexity, rel=1e-5)
         assert row["unknown"] == list(one.unknown)
     assert found["sentences"][0]["unknown"][3]
-    assert "no language-model head" in rejected(http, "/v1/score", sentences=["a"])
+    assert "no LM head" in rejected(http, "/v1/score", sentences=["a"])
 
 
 @pytest.mark.parametrize("state", ["reset", "warm"])

@@ -104,14 +104,14 @@ def test_model_that_is_not_a_name_or_a_path_is_rejected(model: Any) -> None:
 
 def test_directory_without_a_model_lists_its_contents(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("")
-    with pytest.raises(WeightsError, match=r"is not a model: .*found letter\.txt"):
+    with pytest.raises(WeightsError, match=r"is not a model: .*directory contains letter\.txt"):
         load_parts(tmp_path)
 
 
 def test_long_list_of_contents_is_shortened(tmp_path: Path) -> None:
     for number in range(15):
         (tmp_path / f"{number:02}.txt").write_text("")
-    with pytest.raises(WeightsError, match=r"found 00\.txt, .*, 11\.txt and 3 more\.$"):
+    with pytest.raises(WeightsError, match=r"contains 00\.txt, .*, 11\.txt and 3 more\.$"):
         load_parts(tmp_path)
 
 

@@ -119,7 +119,7 @@ def serve(
 
     begin = time.perf_counter()
     server = Server(settings, on_ready)
-    log(f"{server.url}: loading {', '.join([*models, *settings.tasks])} ...")
+    log(f"Loading {', '.join([*models, *settings.tasks])} for {server.url} ...")
     if host not in _LOOPBACK and token is None:
         log(
             f"Warning: Everyone who can reach {host} can use this service. Require a token with "

@@ -104,6 +104,8 @@ def prepare(
         OutputError: The directory cannot be written, or must not be replaced.
     """
     settings = settings or PrepareSettings()
+    if not files:
+        raise DataError("files is empty. Expected at least one text file.")
     if settings.valid is not None and valid_files:
         raise ConfigError("valid and valid_files cannot be combined. Use one of them.")
     if vocabulary is not None:
@@ -150,7 +152,7 @@ def read_vocabulary(path: File) -> Vocabulary:
         path = path / VOCABULARY
         if not path.is_file():
             raise DataError(
-                f"{path} does not exist. If the model has no language-model head, prepare the text "
+                f"{path} does not exist. If the model has no LM head, prepare the text "
                 "without a vocabulary. `elmo finetune` then creates a head."
             )
     return Vocabulary.from_file(path)

@@ -52,7 +52,7 @@ class WordIds(dict[str, int]):
         return word_id
 
     def new_words(self) -> list[str]:
-        """Return the words that are not reserved, in the order of their ids."""
+        """Return the words that are not reserved, in order of id."""
         return list(self)[self._n_reserved :]
 
 
@@ -60,7 +60,7 @@ class TokenizedBlock(NamedTuple):
     """The result of `tokenize_block`.
 
     Attributes:
-        words: The words of the block in the order of their ids, one per line. The first id is 3.
+        words: The words of the block in order of id, one per line. The first id is 3.
         ids: The ids of all tokens, with `</S>` after each sentence.
         starts: The index in `ids` of the start of each document.
         n_bytes: The length of the text in bytes.
@@ -118,7 +118,7 @@ class TokenizedText:
 
     @property
     def words(self) -> list[str]:
-        """The words in the order of their provisional ids."""
+        """The words in order of provisional id."""
         return list(self._ids_by_word)
 
     @property
@@ -159,7 +159,9 @@ class TokenizedText:
         if self._n_ids == n_before:
             names = ", ".join(os.fspath(file) for file in files[:3])
             more = f" and {len(files) - 3:,} more" if len(files) > 3 else ""
-            raise DataError(f"{names}{more}: no words found. Expected files with text.")
+            raise DataError(
+                f"{names}{more}: no words found. Expected at least one nonempty text file."
+            )
 
     def _provisional_ids(self, block: TokenizedBlock) -> NDArray[np.uint32]:
         words = block.words.decode().split("\n") if block.words else []

@@ -160,9 +160,9 @@ class OnnxModel(Embedder):
     # ------------------------------------------------------------------------------ unsupported
 
     def score(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise an error, because ONNX models have no language-model head."""
+        """Raise an error, because ONNX models have no LM head."""
         raise ConfigError(
-            f"The ONNX model {self.source} has no language-model head, which score and "
+            f"The ONNX model {self.source} has no LM head, which score and "
             "substitutes need. Load the torch model that it was converted from."
         )
 

@@ -2,7 +2,7 @@
 
 The forward LM reads `<S> w1 .. wn` and predicts `w1 .. wn </S>`; the backward LM reads
 `</S> wn .. w1` and predicts `wn .. w1 <S>`. The first symbol of a direction is never predicted. As
-in training, input words are encoded by their characters, and target words that are not in the
+during training, input words are encoded by their characters, and target words that are not in the
 vocabulary are scored as `<UNK>`. Log probabilities are natural logarithms.
 """
 
@@ -171,7 +171,7 @@ def language_model(model: ElmoModel) -> tuple[LMHead, Vocabulary]:
     """
     if model.head is None or model.vocabulary is None:
         raise ConfigError(
-            f"{model.source or 'This model'} has no language-model head with a vocabulary, which "
+            f"{model.source or 'This model'} has no LM head with a vocabulary, which "
             "published weights do not include. Train a head with `elmo finetune`, or use a model "
             "that was trained with `elmo train`."
         )

@@ -157,7 +157,7 @@ class Resources:
             )
         if language_model and (model.head is None or model.vocabulary is None):
             raise RequestRejected(
-                f"The model '{name}' has no language-model head. Use another model from "
+                f"The model '{name}' has no LM head. Use another model from "
                 "/v1/models, or train a head with `elmo finetune`.",
                 param="model",
             )

@@ -31,7 +31,7 @@ def read_config(path: Path, format_name: str, newest: int) -> tuple[BiLMConfig, 
         newest: The newest supported version of the format.
     """
     values = read_json(path)
-    hint = "Convert models of other libraries first."
+    hint = "Convert models from other libraries with `elmo convert` first."
     check_format(values, path, format_name, newest, hint=hint)
     if "bilm" not in values:
         raise ConfigError(f"{path} has no key 'bilm'.{suggest('bilm', values)}")

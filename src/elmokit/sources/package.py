@@ -72,10 +72,10 @@ def build_package(model: Path, output: Path, *, name: str, version: str) -> Path
         The path of the wheel, which is byte-identical for the same arguments.
     """
     if not modeldir.is_model_dir(model):
-        problem = "is not a model directory" if model.exists() else "does not exist"
+        problem = "is not one" if model.exists() else "does not exist"
         raise WeightsError(
-            f"{model} {problem}: expected a model directory, as written by `elmo train`. Convert a "
-            "model in another format with: elmo convert MODEL OUT"
+            f"Expected a model directory as written by `elmo train`, but {model} {problem}. "
+            "Convert a model in another format with: elmo convert MODEL OUT"
         )
     if not _NAME.fullmatch(name):
         raise ConfigError(

@@ -23,8 +23,9 @@ _MODELS = Path(__file__).resolve().parent.parent / "models"
 _WEIGHTS = Path(__file__).resolve().parents[3] / "weights"
 _INSTALLABLE = ("english-original",)
 _FORMATS = (
-    "a model directory, an options.json file with HDF5 weights (or a directory or zip file that "
-    "contains both), an ELMoForManyLangs directory or zip file, or a bilm-tf checkpoint"
+    "a model directory with config.json and model.safetensors, an options.json file with HDF5 "
+    "weights (or a directory or zip file that contains both), an ELMoForManyLangs directory or "
+    "zip file, or a bilm-tf checkpoint"
 )
 
 
@@ -151,8 +152,11 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
         return hdf5dir.load(*hdf5dir.find(path), vocab=vocab)
     contents = ""
     if path.is_dir():
-        contents = f"; found {join_names(sorted(file.name for file in path.iterdir()))}"
-    raise WeightsError(f"{path} is not a model: expected {_FORMATS}{contents}.")
+        names = sorted(file.name for file in path.iterdir())
+        contents = (
+            f" The directory contains {join_names(names)}." if names else " The directory is empty."
+        )
+    raise WeightsError(f"{path} is not a model: expected {_FORMATS}.{contents}")
 
 
 def _load_many_langs(path: Path, vocab: Path | None) -> ModelParts:

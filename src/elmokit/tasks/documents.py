@@ -40,12 +40,13 @@ DataIssues = Counter[str]
 _BEGIN = re.compile(r"#\s*begin document\s*(?:\((.*)\)\s*;?\s*(?:part\s*(\d{1,9}))?|(.*?))\s*")
 _END = re.compile(r"#\s*end document")
 _COMMENT = re.compile(r"# .*=")  # a token may begin with "#"
-_PIECE = re.compile(r"\(([^()|\s]+)\)|\(([^()|\s]+)|([^()|\s]+)\)")
-_PIECES = re.compile(rf"(?:(?:{_PIECE.pattern})\|?)+")
+_BRACKET = re.compile(r"\(([^()|\s]+)\)|\(([^()|\s]+)|([^()|\s]+)\)")
+_BRACKETS = re.compile(rf"(?:(?:{_BRACKET.pattern})\|?)+")
 _EMPTY = frozenset({"", "-", "_", "*"})
 _COLUMNS = (
-    "Expected CoNLL-2012 columns (document, part, number, token, ..., mentions) or three columns "
-    "(number, token, mentions), with mentions such as '(3)', '(3' or '3)|5)'."
+    "Expected CoNLL-2012 columns (document, part, token number, token, ..., mentions), three "
+    "columns (token number, token, mentions) or two columns (token, mentions), with mentions such "
+    "as '(3)', '(3' or '3)|5)'."
 )
 _FIX = "Fix the brackets or remove the document."
 
@@ -259,6 +260,8 @@ def _check_layout(
     if len(fields) >= _CONLL_2012 and fields[2].isdecimal():
         layout = Layout(3, len(fields) - 1, 9)
     problem = f"found {plural(len(fields), 'column')} ('{line.text[:60]}')"
+    if len(fields) == 3 and layout is None:
+        problem = f"found '{fields[0][:20]}' in the first of 3 columns, expected a token number"
     if layout is None or (labeled and layout.mentions is None):
         raise line.error(f"{problem}. {_COLUMNS}")
     if previous is not None and layout.token != previous.token:
@@ -271,9 +274,9 @@ def _read_mentions(cells: Iterable[tuple[Line, str]]) -> dict[str, list[Mention]
     clusters: dict[str, list[Mention]] = defaultdict(list)
     opened: dict[str, list[tuple[int, Line]]] = defaultdict(list)
     for position, (line, cell) in enumerate(cells):
-        if cell not in _EMPTY and not _PIECES.fullmatch(cell):
+        if cell not in _EMPTY and not _BRACKETS.fullmatch(cell):
             raise line.error(f"invalid mentions '{cell[:40]}'. {_COLUMNS}")
-        for single, first, last in _PIECE.findall(cell):
+        for single, first, last in _BRACKET.findall(cell):
             if opening := single or first:
                 opened[opening].append((position, line))
             if closing := single or last:

@@ -32,7 +32,7 @@ _EXPECTED = (
 _UNANSWERED = "questions without an answer were skipped: the model always predicts an answer"
 _MISPLACED = (
     "answers are empty or not at their answer_start, which counts characters from 0 (not bytes or "
-    "UTF-16 units). They are ignored in training; evaluation compares their text"
+    "UTF-16 units). They are ignored during training; evaluation compares their text"
 )
 _PARTIAL = (
     "answers begin or end inside a token. Training uses the whole token, so predictions may not "
@@ -40,7 +40,7 @@ _PARTIAL = (
 )
 _TRUNCATED = (
     f"questions, or their passages, were truncated to {MAX_TOKENS:,} tokens. Later answers are "
-    "ignored in training; evaluation compares their text. Use shorter texts"
+    "ignored during training; evaluation compares their text. Use shorter texts"
 )
 _SHOWN_IDS = 3  # per warning
 
@@ -223,7 +223,10 @@ def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
             passage = Passage.of(paragraph.context)
             for item in paragraph.qas:
                 if labeled and item.answers is None:
-                    raise DataError(f'{path}: missing "answers" of {_format_id(item)}. {_EXPECTED}')
+                    raise DataError(
+                        f'{path}: missing "answers" in a question with {_format_id(item)}. '
+                        f"{_EXPECTED}"
+                    )
                 if labeled and not item.answers:
                     problems[_UNANSWERED].append(_format_id(item))
                 else:

@@ -157,5 +157,5 @@ def evaluate_text(
         if on_progress is not None:
             on_progress(sums_by_state[0].targets)
     if not sums_by_state[0].targets:
-        raise DataError("The text contains no words. Expected files with text.")
+        raise DataError("The text contains no words. Expected at least one nonempty text file.")
     return [sums.perplexity(state) for state, sums in zip(states, sums_by_state, strict=True)]

@@ -113,7 +113,7 @@ def warm_state_of_text(
     needed = itertools.islice(sentences, 2 * n_sentences)
     group = next(group_sentences(needed, vocabulary, sys.maxsize), None)
     if group is None:
-        raise DataError("The text contains no words. Expected files with text.")
+        raise DataError("The text contains no words. Expected at least one nonempty text file.")
     encode = group.make_encoder(bilm, exact_engine(bilm), vocabulary)
     return average_state(bilm, encode, group.tokens, n_sentences, progress=progress)
 

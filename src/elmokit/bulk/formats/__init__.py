@@ -1,4 +1,4 @@
-"""Vector files: the vectors of a corpus on disk. The suffix selects the format.
+"""Vector files: the vectors of a corpus on disk. The file extension determines the format.
 
 .h5 .hdf5      AllenNLP's layout: datasets "0", "1", ... and `sentence_to_index`  (hdf5.py)
 .npz           a few long arrays with the offsets of the sentences                (arrays.py)
@@ -65,14 +65,14 @@ def detect_format(path: Path) -> Format:
     """Return the format of a file.
 
     Raises:
-        ConfigError: The suffix is unknown.
+        ConfigError: The file extension is not supported.
         DependencyError: A package is not installed.
     """
     suffix = path.suffix.lower()
     if suffix not in _FORMATS:
         raise ConfigError(
-            f"Invalid suffix '{suffix}' of {path}.{suggest(suffix, _FORMATS)} The suffix selects "
-            f"the format; expected one of: {', '.join(_FORMATS)}."
+            f"Unsupported file extension '{suffix}' in {path}.{suggest(suffix, _FORMATS)} The "
+            f"extension determines the format; expected one of: {', '.join(_FORMATS)}."
         )
     check_package(_FORMATS[suffix].package, f"A {suffix} file")
     return _FORMATS[suffix]
@@ -132,7 +132,7 @@ def write_vectors(
     """Write vectors in memory to a file. For a corpus, use `elmokit.bulk.run.embed_corpus`.
 
     Args:
-        path: The file. The suffix selects the format. An existing file is replaced.
+        path: The file. The file extension determines the format. An existing file is replaced.
         sentences: The result of `ElmoModel.embed`.
         layer: A layer number, "top", "average", "concat", "mix" or "all".
         mix: With "mix", the weights s, one per layer, which are not normalized.
