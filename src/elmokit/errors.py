@@ -39,7 +39,7 @@ class DownloadError(ElmoError):
 
 
 class NotFiniteError(ElmoError):
-    """A loss, a gradient or a weight that became NaN or infinite in training."""
+    """A loss, a gradient or a weight that became NaN or infinite during training."""
 
 
 class DependencyError(ElmoError):

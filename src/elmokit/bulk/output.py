@@ -33,7 +33,7 @@ from elmokit.storage.atomic import replace_file, sync_directory
 def make_output(
     out: str | Path, *, resume: bool = False, overwrite: bool = False
 ) -> FileOutput | ShardDirectory:
-    """Return the output for a path or URL. A name without a suffix is a directory of shards."""
+    """Return the output for a path or URL. A name without an extension is a shard directory."""
     name = str(out)
     if name.endswith("/") or is_remote(name) or not PurePath(name).suffix:
         return ShardDirectory(name, resume=resume, overwrite=overwrite)
@@ -49,12 +49,12 @@ class FileOutput(ChunkStore):
     """A single vector file and the directory of its chunks.
 
     Args:
-        path: The file. The suffix selects the format.
+        path: The file. The extension determines the format.
         flags: `resume` and `overwrite` of an `Output`.
     """
 
     def __init__(self, path: Path, **flags: bool) -> None:
-        detect_format(path)  # checks the suffix
+        detect_format(path)  # checks the extension
         check_package("safetensors", "Writing a single vector file")
         super().__init__(path, str(path.with_name(f".{path.name}.chunks")), ".safetensors", **flags)
         self.with_texts = path.suffix.lower() in (".h5", ".hdf5")

@@ -51,8 +51,8 @@ def embed_corpus(
             it. You can resume a run with a different number of workers.
         inputs: Paths or URLs of text files (optionally compressed) and Parquet files; "-" is
             standard input.
-        out: The file to write. The suffix selects the format (see `elmokit.bulk.formats`). A name
-            without a suffix is a directory of shards.
+        out: The file to write. The extension determines the format (see `elmokit.bulk.formats`).
+            A name without an extension is a directory of shards.
         settings: Which vectors to compute.
         column: The text column of Parquet files.
         resume: Continue an interrupted run, if there is one, with the same model, settings and

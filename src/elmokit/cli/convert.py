@@ -15,7 +15,7 @@ def _check_output(path: Path) -> Any:
     if path.suffix.lower() in (".zip", ".hdf5", ".h5", ".onnx", ".safetensors"):
         raise typer.BadParameter(
             f"'{path}' is the name of a file, but the output is a directory. Use a path without "
-            "this suffix."
+            "this file extension."
         )
     return opt.reject_stdout(path)
 

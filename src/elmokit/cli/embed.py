@@ -54,9 +54,9 @@ def embed(
     Args:
         files: Parquet files (one sentence per row) and URLs such as s3://bucket/file are also
             supported.
-        output: Output file. The suffix selects the format: .h5 (in AllenNLP's layout), .npz,
-            .safetensors or .parquet (one row per token). Without a suffix: a directory of Parquet
-            shards.
+        output: Output file. The file extension determines the format: .h5 (in AllenNLP's layout),
+            .npz, .safetensors or .parquet (one row per token). Without an extension: a directory of
+            Parquet shards.
         model: ONNX models are also supported and do not require PyTorch.
         gamma: With --layer mix: scale factor.
         state: Initial LSTM state of each sentence. reset: zero, so that vectors depend only on the
@@ -138,7 +138,7 @@ def _check_engine(engine: str, address: str | None, output: str) -> None:
     if engine == "ray" and is_file:
         raise typer.BadParameter(
             f"'{output}' is a file, but --engine ray writes a directory of shards. Use a path "
-            "without a suffix.",
+            "without a file extension.",
             param_hint="--output",
         )
 

@@ -39,12 +39,12 @@ def finetune(
     """Continue training a language model on new text.
 
     If the model has an LM head, prepare the text with `elmo prepare --vocab MODEL`. A model without
-    a head gets a new one, which is initialized from the word frequencies of DATA and first trained
-    alone. Default learning rates: optimizer.learning_rate=5e-4, and optimizer.head_rate=4e-3 while
-    the head is trained alone.
+    a head gets a new one, which is initialized from the word frequencies of DATA and trained
+    first, with the biLM frozen. Default learning rates: optimizer.learning_rate=5e-4, and
+    optimizer.head_rate=4e-3 while only the head is trained.
 
-    Held-out perplexity is measured before and after training, and after the head has been trained
-    alone. Ctrl-C saves a checkpoint and stops.
+    Held-out perplexity is measured before and after training, and after the initial training of
+    the head. Ctrl-C saves a checkpoint and stops.
 
     Args:
         output: Run directory for checkpoints, metrics and the model.

@@ -40,8 +40,8 @@ def index(
 
     The index contains the vectors of the selected layers, the sentences with their files and line
     numbers, and a description of the model. Layers that can be computed from other stored layers
-    need no extra space. Memory usage does not depend on the size of the text. Requires pip install
-    'elmokit[search]'.
+    need no extra space. Memory usage does not depend on the size of the text. Requires the
+    search extra: pip install 'elmokit[search]'.
 
     Example query: elmo neighbors DIR --query 'He will [play] in the final .'
 

@@ -14,7 +14,10 @@ from elmokit.cli.output import log, print_json
 if TYPE_CHECKING:
     from elmokit.plot.figure import ElmoFigure
 
-app = App(help="Plot senses, similarities and layer weights. Requires pip install 'elmokit[plot]'.")
+app = App(
+    help="Plot senses, similarities and layer weights. Requires the plot extra: "
+    "pip install 'elmokit[plot]'."
+)
 
 
 def _check_output(output: Path) -> Path:

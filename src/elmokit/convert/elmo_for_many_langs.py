@@ -246,7 +246,7 @@ def _unpack_bias(bias: Array) -> tuple[Array]:
 
 
 def _read_dic(path: Path) -> list[str]:
-    """Return the entries of a lexicon file in the order of their indices.
+    """Return the entries of a lexicon file in order of index.
 
     As in ELMoForManyLangs, an empty entry is the ideographic space.
     """

@@ -12,8 +12,8 @@ If a corpus is prepared with a given vocabulary, for example of an existing mode
 are the words of that vocabulary in their original order. Only the other types are sorted by count.
 
     meta.json             the format, settings, counts, and digests of other files; written last
-    vocab.txt             the V words of the vocabulary in the order of their ids, one per line
-    types.txt             all types in the order of their ids, one per line
+    vocab.txt             the V words of the vocabulary in order of id, one per line
+    types.txt             all types in order of id, one per line
     types.offsets.npy     int64 (n_types + 1,): the start of each type in types.txt in bytes, and
                           the size of types.txt
     counts.npy            int64 (n_types,): the number of occurrences of each id in train.bin

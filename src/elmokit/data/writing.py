@@ -109,7 +109,7 @@ def _count(text: TokenizedText, documents: Mask, n_types: int) -> Counts:
 
 
 def _sort_types(words: Sequence[str], counts: Counts, n_fixed: int) -> list[int]:
-    """Return the provisional ids in the order of the final ids.
+    """Return the provisional ids in order of final id.
 
     Words are sorted by decreasing count, then alphabetically. The first `n_fixed` words keep their
     ids.

@@ -88,7 +88,7 @@ class BenchSettings(Settings):
 
 @dataclass(frozen=True)
 class BenchText:
-    """Nonempty tokenized sentences, in the order of the text."""
+    """Nonempty tokenized sentences, in text order."""
 
     name: str
     sentences: list[list[str]]

@@ -25,7 +25,7 @@ class TokenIds(NamedTuple):
     """S tokenized sentences with N tokens, as ids of their distinct words.
 
     Attributes:
-        words: The distinct words, in the order of their first occurrence.
+        words: The distinct words, in order of first occurrence.
         ids: The index of each token in `words`, shape (N,).
         lengths: The number of tokens of each sentence, shape (S,).
     """

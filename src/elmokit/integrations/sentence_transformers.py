@@ -39,7 +39,7 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
         model: A model for `elmokit.load`: a name, a path or `hf://user/model`. Default: the bundled
             model.
         finetune: Also train the biLM.
-        dropout: Dropout of the mixed vectors in training.
+        dropout: Dropout of the mixed vectors during training.
         max_seq_length: Maximum number of tokens per text. Longer texts are truncated.
     """
 

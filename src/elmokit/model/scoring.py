@@ -60,7 +60,7 @@ class TextTypes(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """-log p of every target of a text, in the order of the text.
+    """-log p of every target of a text, in text order.
 
     At the positions of a sentence `w1 .. wn </S>`, the losses of the forward LM are those of
     `w1 .. wn </S>`, and the losses of the backward LM are those of `<S> w1 .. wn`.

@@ -66,7 +66,7 @@ class ElmoFigure(Figure):
 
 
 def check_figure_path(path: Path) -> None:
-    """Raise an `OutputError` if `path` is a directory or does not end in a supported suffix."""
+    """Raise an `OutputError` if `path` is a directory or has an unsupported extension."""
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(
             f"Invalid figure name '{path.name}': expected a name that ends in "
@@ -77,7 +77,7 @@ def check_figure_path(path: Path) -> None:
 
 
 def save_figure(figure: ElmoFigure, path: str | Path) -> None:
-    """Write a figure to an SVG, PNG or PDF file, depending on the suffix of the path."""
+    """Write a figure to an SVG, PNG or PDF file, depending on its extension."""
     path = Path(path)
     check_figure_path(path)
     with replace_file(path) as temporary:

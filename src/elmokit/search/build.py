@@ -135,7 +135,7 @@ def build_index(
         split=settings.split,
         chunk_bytes=settings.chunk_bytes,
     )
-    # A single thread writes, so that the tokens of the index are in the order of the text.
+    # A single thread writes, so that the tokens of the index are in text order.
     executor = InProcessExecutor(model, embed_settings, writers=1)
     output = IndexOutput(out, model, settings, **options)
     run = Run(executor, documents, output, embed_settings, "text", skip_bad)

@@ -97,7 +97,7 @@ class CorefPrediction(NamedTuple):
     """The predicted clusters of a document.
 
     Attributes:
-        clusters: The mentions of each cluster, in the order of the text.
+        clusters: The mentions of each cluster, in text order.
         singletons: Whether the model predicts clusters of one mention.
     """
 
@@ -106,7 +106,7 @@ class CorefPrediction(NamedTuple):
 
 
 class KeptSpans(NamedTuple):
-    """The M spans of an excerpt that are kept, in the order of the text.
+    """The M spans of an excerpt that are kept, in text order.
 
     Attributes:
         starts: The first token of each span, relative to the excerpt, (M,).

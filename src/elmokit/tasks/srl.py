@@ -45,7 +45,7 @@ from elmokit.text.lines import read_lines
 
 _IGNORED = -100  # the default `ignore_index` of `cross_entropy`
 _PREDICATE_HIDDEN = 100  # hidden size of the network that identifies predicates
-_TOKENS_PER_CHUNK = 1 << 14  # in prediction
+_TOKENS_PER_CHUNK = 1 << 14  # during prediction
 
 
 # ------------------------------------------------------------------------------------------ model
@@ -55,7 +55,7 @@ class SrlConfig(Settings):
     """The architecture of the tagger, and the predicates to label.
 
     Attributes:
-        predicates: "all", or "verbs" to ignore other predicates in training and scoring.
+        predicates: "all", or "verbs" to ignore other predicates during training and scoring.
         mark_dim: Size of the embedding that marks the predicate.
         hidden: Size of the LSTMs.
         layers: Number of LSTM layers, whose directions alternate.

@@ -155,7 +155,7 @@ class WordVectors(nn.Module):
     Args:
         words: The words and their initial vectors.
         trainable: Whether to train vectors.
-        word_dropout: Probability of replacing the vector of a token with row 0 in training.
+        word_dropout: Probability of replacing the vector of a token with row 0 during training.
 
     Attributes:
         dim: The size of a vector.

@@ -84,7 +84,7 @@ class Group:
         return tensor.chunk(self.world_size, dim)[self.rank]
 
     def gather(self, tensor: Tensor, dim: int) -> Tensor:
-        """Concatenate the tensors of all ranks, in the order of their rows."""
+        """Concatenate the tensors of all ranks, in row order."""
         if self.world_size == 1:
             return tensor
         tensor = tensor.contiguous()

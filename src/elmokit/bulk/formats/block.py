@@ -2,7 +2,7 @@ r"""A block: the vectors of some sentences, as a few flat arrays that fit into m
 
 S is the number of sentences, N the number of tokens, V the number of distinct words.
 
-vectors         (K, N, 2D)  K = L + 1 for all layers, else 1; tokens are in the order of the text
+vectors         (K, N, 2D)  K = L + 1 for all layers, else 1; tokens are in text order
 lengths         (S,)        number of tokens of each sentence
 ids             (N,)        index of the word of each token
 words           (bytes,)    the concatenated words in UTF-8
