@@ -15,7 +15,7 @@ ROWS = {
     "snli": "SNLI",
     "squad": "SQuAD",
     "srl": "SRL",
-    "coref": "coreference",
+    "coref": "Coreference",
 }
 
 pytestmark = pytest.mark.skipif(not TABLE1.is_file(), reason="a source package has no results")
