@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from elmokit.errors import ConfigError
+from elmokit.progress import plural
 
 
 def choose_device(name: str | torch.device) -> torch.device:
@@ -26,10 +27,10 @@ def choose_device(name: str | torch.device) -> torch.device:
     if not valid:
         raise ConfigError(f"Invalid device '{name}': expected auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        gpus = plural(torch.cuda.device_count(), "CUDA GPU")
         raise ConfigError(
-            f"Device '{name}' is not available: PyTorch detects {torch.cuda.device_count()} CUDA "
-            "GPUs. Use device='cpu' or 'auto' (--device on the command line); `elmo doctor` lists "
-            "the devices."
+            f"Device '{name}' is not available: PyTorch detected {gpus}. Use device='cpu' or "
+            "'auto' (--device on the command line); `elmo doctor` lists the devices."
         )
     return device
 

@@ -145,7 +145,7 @@ def test_error_for_a_model_without_a_head_says_what_to_do() -> None:
 def test_invalid_input_is_identified(elmo: ElmoModel) -> None:
     with pytest.raises(ConfigError, match=r"'carry'.*scored independently"):
         elmo.score("a", "carry")
-    with pytest.raises(DataError, match="list of sentences, got type int"):
+    with pytest.raises(DataError, match="list of sentences, got int"):
         elmo.score(3)  # type: ignore[call-overload]
     with pytest.raises(DataError, match="Token 1 of sentence 0 has type int"):
         elmo.score([["a", 3]])  # type: ignore[list-item]

@@ -11,6 +11,13 @@ from typer.core import TyperCommand, TyperGroup
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# Messages of pydantic, and what to write instead.
+_EXPECTED = (
+    (r"^Value error, ", ""),
+    (r"^Input should be ((?:greater|less) than .*)$", r"expected a number \1."),
+    (r"^Input should be a valid integer.*$", "expected an integer."),
+    (r"^Input should be a valid number.*$", "expected a number."),
+)
 _VALUE_NAMES = {"int": "INTEGER", "float": "FLOAT", "str": "TEXT", "path": "PATH"}
 
 
@@ -32,8 +39,8 @@ class _Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            # Typer shows the messages of pydantic, which begin with the type of the error.
-            error.message = error.message.removeprefix("Value error, ")
+            for pattern, replacement in _EXPECTED:  # typer shows the messages of pydantic
+                error.message = re.sub(pattern, replacement, error.message)
             raise
 
     def invoke(self, ctx: Any) -> Any:

@@ -48,8 +48,8 @@ def embed(
     Python, use elmokit.open_vectors.
 
     Use --resume to continue an interrupted run. If the text comes from standard input, provide it
-    again from the beginning. A single output file temporarily needs twice its size on disk; a
-    directory of shards does not.
+    again from the beginning. Writing a single output file temporarily requires twice its size
+    on disk; writing a directory of shards does not.
 
     Args:
         files: Parquet files (one sentence per row) and URLs such as s3://bucket/file are also

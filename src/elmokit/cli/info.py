@@ -105,6 +105,6 @@ def _rows(parts: ModelParts | OnnxParts, summary: dict[str, Any]) -> list[tuple[
         ("warm state", "yes" if summary["warm"] else "none"),
         *adagrad,
         *training_rows(parts.metadata),
-        ("on disk", f"{summary['bytes'] / 1e6:,.1f} MB: {names}"),
+        ("size on disk", f"{summary['bytes'] / 1e6:,.1f} MB: {names}"),
         ("card", "none" if parts.card is None else ""),
     ]

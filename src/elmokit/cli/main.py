@@ -40,7 +40,7 @@ app = App(
     name="elmo",
     cls=_RootGroup,
     help="ELMo: word vectors that depend on the whole sentence.",
-    epilog="Start with: echo 'I read the book .' | elmo embed - -o vectors.h5",
+    epilog="To get started: echo 'I read the book .' | elmo embed - -o vectors.h5",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

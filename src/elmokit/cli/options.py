@@ -18,8 +18,8 @@ from elmokit.errors import ConfigError
 
 _MODELS = (
     "Model to load: a model directory, the name of a published or installed model (such as "
-    "allennlp:original), hf://USER/MODEL, or weights in another format: bilm-tf, AllenNLP or "
-    "ELMoForManyLangs."
+    "allennlp:original), hf://USER/MODEL, or weights in the format of bilm-tf, AllenNLP "
+    "or ELMoForManyLangs."
 )
 DEFAULT_MODEL = "Default: the bundled English model."
 
@@ -167,7 +167,7 @@ WarmState = Annotated[
     bool,
     typer.Option(
         "--warm-state",
-        help="Also compute the warm state (see `elmo warm`); takes minutes on a CPU.",
+        help="Also compute the warm state (see `elmo warm`); takes several minutes on a CPU.",
     ),
 ]
 Deterministic = Annotated[

@@ -75,8 +75,7 @@ def load(
     for kind, value in (("model", path), ("weights", weights)):
         if not isinstance(value, str | os.PathLike | None):
             raise ConfigError(
-                f"Invalid {kind} {value!r}: expected a name or a path, got type "
-                f"{type(value).__name__}."
+                f"Invalid {kind} {value!r}: expected a name or a path, got {type(value).__name__}."
             )
     if backend == "onnx" or (backend == "auto" and is_onnx(path)):
         return _load_onnx(path, weights, str(device), precision)

@@ -44,7 +44,7 @@ def check_sentences(sentences: object, kind: str = "sentence") -> None:
     """Raise an error if the argument is not an iterable of sentences or texts."""
     if isinstance(sentences, str | bytes) or not isinstance(sentences, Iterable):
         raise DataError(
-            f"Expected a list of {kind}s, got type {type(sentences).__name__}. A {kind} is a "
+            f"Expected a list of {kind}s, got {type(sentences).__name__}. A {kind} is a "
             "string or a list of tokens."
         )
 
@@ -55,7 +55,7 @@ def check_texts(texts: Any) -> None:
     shape = getattr(texts, "shape", (0,))
     if len(shape) != 1:
         raise DataError(
-            f"Expected one column of texts, got type {type(texts).__name__} of shape "
+            f"Expected one column of texts, got {type(texts).__name__} of shape "
             f"{tuple(shape)}. In a ColumnTransformer, use 'text' instead of ['text']."
         )
 

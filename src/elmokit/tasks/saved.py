@@ -221,7 +221,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read the config.json of a task directory."""
     if not is_task_dir(path):
         raise ConfigError(
-            f"{path} contains no trained task model. Train one with: elmo task NAME train TRAIN "
+            f"No trained task model found in {path}. Train one with: elmo task NAME train TRAIN "
             f"DEV -o {path}"
         )
     values = read_json(path / CONFIG)

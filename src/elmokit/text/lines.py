@@ -173,9 +173,13 @@ def text_size(files: Iterable[str | os.PathLike[str]]) -> int | None:
     return sum(path.stat().st_size for path in paths)
 
 
+def _file_argument(name: str) -> str:
+    return "FILE" if name == "standard input" else name
+
+
 def _encoding_hint(name: str, *, can_skip: bool) -> str:
     """Return advice for a file that is not valid UTF-8."""
-    file = "FILE" if name == "standard input" else name
+    file = _file_argument(name)
     skip = "skip such lines with --skip-bad (skip_bad=True)"
     return (
         f"If the text is Latin-1, convert it with: iconv -f latin1 -t utf-8 '{file}' > utf8.txt. "
@@ -196,7 +200,7 @@ def _check_encoding(raw: bytes, name: str) -> bytes:
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise DataError(
             f"{name} is encoded in UTF-16; expected UTF-8. Convert it with: "
-            "iconv -f utf-16 -t utf-8"
+            f"iconv -f utf-16 -t utf-8 '{_file_argument(name)}' > utf8.txt"
         )
     for magic, suffix in _COMPRESSED.items():
         if raw.startswith(magic):
