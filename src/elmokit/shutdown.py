@@ -41,22 +41,22 @@ def stop_signals(log: LogFn = no_log) -> Iterator[StopSignal]:
     Args:
         log: Called with a message when the first signal arrives.
     """
-    stopped = StopSignal()
+    stop = StopSignal()
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        if not stopped.is_set():
-            stopped.set()
+        if not stop.is_set():
+            stop.set()
             with suppress(RuntimeError):  # the signal arrived during a print
                 log("Stopping after this step ...")
-        if stopped.can_interrupt:
+        if stop.can_interrupt:
             raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield stopped
+        yield stop
         return
     previous = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stopped
+        yield stop
     finally:
         for signum, handler in previous.items():
             signal.signal(signum, handler)

@@ -84,7 +84,7 @@ def test_recorded_step_equals_an_unrecorded_step(kind: str, head_steps: int) -> 
     for graphs in (True, False):
         torch.manual_seed(0)
         bilm, head = BiLM(CONFIG).cuda(), LMHead(V, 8).cuda()
-        step = FastStep(bilm, head, chars, shape, how, graphs=graphs)
+        step = FastStep(bilm, head, chars, shape, how, cuda_graphs=graphs)
         streams = Streams(*corpus(), rows=16, steps=8, restart=0.3)
         batches = [make_batch(next(streams), columns, V) for _ in range(8)]
         results = [step(batch, n, 0.02) for n, batch in enumerate(batches)]

@@ -122,12 +122,12 @@ def train(
             log(f"No checkpoint in {out}; starting from the beginning.")
 
         metrics = Metrics(out, run.position.step)
-        with stop_signals() as stopped:
-            while not stopped.is_set() and not _is_finished(run):
-                if _train_epoch(run, data.train, stopped, progress):
+        with stop_signals() as stop:
+            while not stop.is_set() and not _is_finished(run):
+                if _train_epoch(run, data.train, stop, progress):
                     scores = evaluate(task, model, data.dev, config)
                     _end_epoch(run, scores, task.metric, metrics, log)
-                if stopped.is_set() or run.unsaved_seconds() >= settings.checkpoint_seconds:
+                if stop.is_set() or run.unsaved_seconds() >= settings.checkpoint_seconds:
                     run.save()
         metrics.close()
         if not _is_finished(run):
@@ -171,9 +171,7 @@ def evaluate(
 # ---------------------------------------------------------------------------------------- helpers
 
 
-def _train_epoch(
-    run: Run, data: Dataset[E], stopped: threading.Event, progress: ProgressFn
-) -> bool:
+def _train_epoch(run: Run, data: Dataset[E], stop: threading.Event, progress: ProgressFn) -> bool:
     """Train until the end of the epoch or a signal. Return whether the epoch is complete."""
     position, settings = run.position, run.settings
     seed = (settings.seed, position.epoch)
@@ -181,7 +179,7 @@ def _train_epoch(
     # Summed on the device, because reading the value would synchronize after every step.
     total = torch.tensor(position.loss, dtype=torch.float64, device=data.device)
     run.model.train()
-    while position.batch < len(batches) and not stopped.is_set():
+    while position.batch < len(batches) and not stop.is_set():
         total += _train_step(run, data.batch(batches[position.batch]))
         position.step, position.batch = position.step + 1, position.batch + 1
         progress(f"epoch {position.epoch + 1}", position.batch, len(batches))

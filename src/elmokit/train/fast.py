@@ -47,7 +47,7 @@ class FastStep:
         config: The batch size and objective. `rows` is the number of rows of this process.
         optimizer: The settings of the optimizer.
         dtype: The dtype of matrix products.
-        graphs: Record the step as a CUDA graph, unless there are several processes.
+        cuda_graphs: Record the step as a CUDA graph, unless there are several processes.
         group: The processes of the run.
     """
 
@@ -60,7 +60,7 @@ class FastStep:
         optimizer: OptimizerConfig,
         *,
         dtype: torch.dtype = torch.bfloat16,
-        graphs: bool = True,
+        cuda_graphs: bool = True,
         group: Group = SINGLE_PROCESS,
     ) -> None:
         assert isinstance(bilm.encoder, CharacterEncoder)
@@ -68,7 +68,7 @@ class FastStep:
         self.encoder: CharacterEncoder = bilm.encoder
         self.device, self.dtype = head.weight.device, dtype
         self.group = group
-        self.graphs = graphs and self.device.type == "cuda" and group.world_size == 1
+        self.cuda_graphs = cuda_graphs and self.device.type == "cuda" and group.world_size == 1
         self.chars = torch.from_numpy(np.asarray(chars).astype(np.int16)).to(self.device)
         lstm, rows, steps = bilm.config.lstm, config.rows, config.steps
         self.wave = Wavefront(
@@ -231,7 +231,7 @@ class FastStep:
 
     def _reset_graph(self) -> None:
         """Record a new graph in the next step, because weights, buffers or `frozen` changed."""
-        self._run = self._record if self.graphs else self._compute
+        self._run = self._record if self.cuda_graphs else self._compute
 
     def _load(self, batch: Batch, number: int, rate: float) -> None:
         """Copy the inputs of a step to the buffers, padded to their capacity."""

@@ -83,7 +83,7 @@ def train(
     initial: ModelParts | None = None,
     warm_state: bool = False,
 ) -> TrainResult:
-    """Train a biLM. Processes started by torchrun train it together (see `train/distributed.py`).
+    """Train a biLM. Processes started by torchrun share the work (see `train/distributed.py`).
 
     Args:
         config: All settings of the run, including the seed.
@@ -96,7 +96,7 @@ def train(
         deterministic: Make repeated runs on a GPU bit-identical, at the cost of speed.
         initial: The initial biLM and head, which are evaluated before the first step (see
             `train/finetune.py`). Default: random weights.
-        warm_state: Also compute the warm state at the end, which takes minutes on a CPU.
+        warm_state: Also compute the warm state at the end, which takes several minutes on a CPU.
     """
     with (
         distributed.join(torch.device(device)) as (group, device),
@@ -109,7 +109,7 @@ def train(
             torch.use_deterministic_algorithms(True)
         step = make_step(
             *(config, corpus.chars, corpus.n_words, device),
-            graphs=not deterministic,
+            cuda_graphs=not deterministic,
             group=group,
             initial=initial,
         )
@@ -135,9 +135,9 @@ def train(
         clock = Clock(config, progress.step)
         pending: list[tuple[int, StepResult]] = []
         try:
-            with stop_signals(log) as stopped:
-                _evaluate(step, corpus, progress, metrics, config, log, stopped, initial)
-                while progress.step < config.max_steps and not group.any(stopped.is_set()):
+            with stop_signals(log) as stop:
+                _evaluate(step, corpus, progress, metrics, config, log, stop, initial)
+                while progress.step < config.max_steps and not group.any(stop.is_set()):
                     batch, position = next(batches)
                     learning_rate = config.optimizer.learning_rate_at(
                         progress.step, config.max_steps
@@ -146,17 +146,17 @@ def train(
                     progress.step, progress.position = progress.step + 1, position
                     if _is_due(progress.step, config.log_every, config.max_steps):
                         summary = _summarize(pending, learning_rate, clock, config, device)
-                        _write(metrics, summary)
+                        _write_metrics(metrics, summary)
                         log(clock.format_line(summary))
                         pending = []
-                    _evaluate(step, corpus, progress, metrics, config, log, stopped, initial)
+                    _evaluate(step, corpus, progress, metrics, config, log, stop, initial)
                     if _is_due(progress.step, config.checkpoint_every, config.max_steps):
                         _save(out, step, progress, config, corpus, pending)
                     if config.patience and progress.evaluations_since_best >= config.patience:
                         n = plural(config.patience, "evaluation")
                         log(f"No improvement in {n}; stopping early.")
                         break
-                interrupted = group.any(stopped.is_set())
+                interrupted = group.any(stop.is_set())
                 if interrupted:  # further signals, for example from torchrun, are still blocked
                     _save(out, step, progress, config, corpus, pending)
                     log(f"Stopped at step {progress.step:,}; continue with --resume.")
@@ -181,7 +181,7 @@ def make_step(
     n_words: int,
     device: torch.device,
     *,
-    graphs: bool = True,
+    cuda_graphs: bool = True,
     group: Group = SINGLE_PROCESS,
     initial: ModelParts | None = None,
 ) -> TrainStep:
@@ -192,7 +192,7 @@ def make_step(
         chars: Character ids of all types in the corpus.
         n_words: Size of the vocabulary.
         device: The device to train on.
-        graphs: Record the step as a CUDA graph.
+        cuda_graphs: Record the step as a CUDA graph.
         group: The processes of the run.
         initial: The initial biLM and head. Default: random weights, derived from the seed.
     """
@@ -220,7 +220,7 @@ def make_step(
         from elmokit.train.fast import FastStep
 
         return FastStep(
-            bilm, head, chars, local_config, config.optimizer, graphs=graphs, group=group
+            bilm, head, chars, local_config, config.optimizer, cuda_graphs=cuda_graphs, group=group
         )
     return PlainStep(bilm, head, chars, local_config, config.optimizer, group=group)
 
@@ -241,7 +241,7 @@ def _start_or_resume(
     """Return the progress of a new run, or load the newest checkpoint of an existing run.
 
     Raises:
-        ConfigError: There is a run but `resume` is False, or its settings are different.
+        ConfigError: `out` contains a run, but `resume` is False or the settings are different.
         DataError: The run uses a different corpus.
     """
     newest = checkpoint.newest(out)
@@ -262,8 +262,8 @@ def _start_or_resume(
     path, progress, stored = checkpoint.newest_intact(out, log)
     if stored.get("corpus") != corpus.fingerprint:
         raise DataError(
-            f"The run in {out} uses a different corpus, not {corpus.path}. Use the same corpus, or "
-            "start a new run."
+            f"The run in {out} was started with a different corpus than {corpus.path}. Use the "
+            "original corpus, or start a new run."
         )
     previous = RunConfig.from_dict(stored.get("run"))
     changed = differences(config, previous, ignore=_CHANGEABLE_SETTINGS)
@@ -280,7 +280,7 @@ def _start_or_resume(
 
 
 def _tensors_to_compare(step: TrainStep, n_steps: int) -> list[torch.Tensor]:
-    """Return the tensors that must be identical on all ranks: number of steps and all weights."""
+    """Return the tensors that must be identical on all ranks: the step count and all weights."""
     return [torch.tensor(n_steps), *step.bilm.parameters(), *step.head.parameters()]
 
 
@@ -313,7 +313,7 @@ def _evaluate(
     metrics: Metrics | None,
     config: RunConfig,
     log: LogFn,
-    stopped: StopSignal,
+    stop: StopSignal,
     initial: ModelParts | None,
 ) -> None:
     """Evaluate on rank 0 if an evaluation is due, and broadcast the result to all ranks.
@@ -324,7 +324,7 @@ def _evaluate(
         return
     values: dict[str, Any] = {}
     if step.group.is_first:
-        result = stopped.run_unless_stopped(lambda: _held_out_perplexity(step, corpus))
+        result = stop.run_unless_stopped(lambda: _held_out_perplexity(step, corpus))
         values = {} if result is None else result.to_dict()
     values = step.group.broadcast(values)
     if not values:
@@ -342,7 +342,7 @@ def _evaluate(
         progress.evaluations_since_best = 0
     tokens = progress.step * config.tokens_per_step
     valid = {f"valid_{k}": v for k, v in values.items()}
-    _write(metrics, {"step": progress.step, "tokens": tokens, **valid})
+    _write_metrics(metrics, {"step": progress.step, "tokens": tokens, **valid})
     log(
         f"step {progress.step:,}: held-out perplexity {perplexity.mean:.2f} "
         f"(forward {perplexity.forward:.2f}, backward {perplexity.backward:.2f})"
@@ -369,7 +369,7 @@ def _is_evaluation_due(progress: Progress, config: RunConfig, initial: ModelPart
     return is_due and progress.evaluated != progress.step
 
 
-def _write(metrics: Metrics | None, values: dict[str, Any]) -> None:
+def _write_metrics(metrics: Metrics | None, values: dict[str, Any]) -> None:
     if metrics is not None:  # only rank 0 has metrics
         metrics.write(values)
 
