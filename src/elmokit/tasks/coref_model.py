@@ -8,12 +8,12 @@ rules:
     h_k  = [h_k; ELMo_k]                              ELMo at the output
     g_i  = [h_start; h_last; head of x; width]        every span of up to ten tokens
     s_m  = FFNN(g_i)                                  mention score; the best spans are kept
-    s_a  = FFNN([g_i; g_j; g_i * g_j; phi(i, j)])     antecedent score of a span j before it
+    s_a  = FFNN([g_i; g_j; g_i * g_j; phi(i, j)])     antecedent score of an earlier span j
     s(i, j) = s_m(i) + s_m(j) + s_a(i, j)             and s(i, none) = 0
     P(j) = softmax_j s(i, j)                          the antecedent of a kept span, or none
 
 Training maximizes the total probability of all antecedents in the same gold cluster, because the
-data does not say which one is meant.
+annotation does not single out one correct antecedent.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class CorefConfig(Settings):
         width: Maximum number of tokens in a span.
         kept: Number of spans to keep, per token of the document.
         antecedents: Maximum number of candidate antecedents of a span.
-        singletons: Train on and predict mentions without coreference. OntoNotes has none.
-        sentences: Maximum number of sentences of a random training excerpt.
-        tokens: Maximum number of tokens of a training excerpt.
+        singletons: Train on singleton mentions, and predict them. OntoNotes has none.
+        sentences: Maximum number of sentences in a random training excerpt.
+        tokens: Maximum number of tokens in a training excerpt.
         dropout: Dropout on h_k, on features and in the scorers.
         word_dropout: Dropout on x_k.
     """
@@ -131,7 +131,7 @@ class CorefModel(TaskModel[Document]):
     ) -> None:
         super().__init__()
         settings = self.settings = config.model
-        self._genres = {genre: i for i, genre in enumerate(label_info["genres"], 1)}  # 0: others
+        self._genres = {genre: i for i, genre in enumerate(label_info["genres"], 1)}  # 0: unknown
         self.words = WordVectors(words, trainable=config.static.trainable)
         self.chars = nn.ModuleList(
             CharCnn(dim=settings.char_dim, filters=settings.char_filters, width=int(width))
@@ -209,8 +209,8 @@ class CorefModel(TaskModel[Document]):
     def keep(self, h: Tensor, x: Tensor, lengths: Sequence[int]) -> KeptSpans:
         """Keep the spans that are most likely mentions.
 
-        All spans are scored without gradients, which would take most of the memory. Only the kept
-        spans are trained on.
+        All spans are scored without gradients, because computing gradients would take most of the
+        memory. Only the kept spans are used for training.
         """
         starts, ends = all_spans(lengths, self.settings.width)
         with torch.no_grad():
@@ -234,7 +234,7 @@ class CorefModel(TaskModel[Document]):
         """
         device = kept.g.device
         index, mask = antecedents(len(kept.g), self.settings.antecedents, device)
-        speakers = torch.from_numpy(document.speaker_numbers)[kept.starts + first].to(device)
+        speakers = torch.from_numpy(document.speaker_ids)[kept.starts + first].to(device)
         genre = torch.tensor(self._genres.get(document.genre, 0), device=device)
         s_a: Tensor = self.pairs(kept.g, speakers, genre, index)
         s = kept.s_m.unsqueeze(1) + kept.s_m[index] + s_a
@@ -243,7 +243,7 @@ class CorefModel(TaskModel[Document]):
     def mention_loss(
         self, kept: KeptSpans, cluster: Tensor, gold: NDArray[np.int64], h: Tensor, x: Tensor
     ) -> Tensor:
-        """Return -log p(mention or not), summed over the kept spans and the gold ones."""
+        """Return -log p(mention or not), summed over kept spans and missed gold mentions."""
         loss = F.binary_cross_entropy_with_logits(kept.s_m, (cluster > 0).float(), reduction="sum")
         spans = set(zip(kept.starts.tolist(), kept.ends.tolist(), strict=True))
         missed = [
@@ -278,7 +278,7 @@ class CorefModel(TaskModel[Document]):
 
 
 def gold_cluster_ids(starts: Tensor, ends: Tensor, gold: NDArray[np.int64]) -> Tensor:
-    """Return the number of the gold cluster of each span, or 0 if it is not a gold mention."""
-    numbers = {(start, end): number for start, end, number in gold.tolist()}
+    """Return the ID of the gold cluster of each span, or 0 if it is not a gold mention."""
+    cluster_ids = {(start, end): cluster_id for start, end, cluster_id in gold.tolist()}
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
-    return torch.tensor([numbers.get(span, 0) for span in spans], dtype=torch.long)
+    return torch.tensor([cluster_ids.get(span, 0) for span in spans], dtype=torch.long)

@@ -103,7 +103,7 @@ class Document:
 
     @cached_property
     def gold(self) -> NDArray[np.int64]:
-        """Start, end and number of the cluster (from 1) of each gold mention, (n, 3), sorted.
+        """Start, end and cluster ID (from 1) of each gold mention, (n, 3), sorted.
 
         Mentions that cross a sentence boundary are excluded.
         """
@@ -118,11 +118,11 @@ class Document:
         return sum(map(len, self.clusters or ())) - len(self.gold)
 
     @cached_property
-    def speaker_numbers(self) -> NDArray[np.int64]:
-        """The number of the speaker of each token; 0: unknown."""
-        numbers = {"": 0}
+    def speaker_ids(self) -> NDArray[np.int64]:
+        """The ID of the speaker of each token; 0: unknown."""
+        ids = {"": 0}
         speakers = self.speakers if self.speakers is not None else [""] * len(self.tokens)
-        return np.array([numbers.setdefault(s, len(numbers)) for s in speakers], dtype=np.int64)
+        return np.array([ids.setdefault(s, len(ids)) for s in speakers], dtype=np.int64)
 
     @property
     def is_redacted(self) -> bool:

@@ -74,7 +74,7 @@ class SquadConfig(Settings):
         hidden: Size of the GRUs, per direction.
         dropout: Dropout before and after the GRUs, with one mask per text.
         longest_answer: Maximum number of tokens in an answer.
-        longest_passage: Maximum number of tokens of a passage during training; longer ones are
+        longest_passage: Maximum number of tokens in a passage during training; longer ones are
             truncated around the answer. Predictions are made on whole passages.
     """
 

@@ -33,7 +33,7 @@ def test_columns_of_conll_2012(tmp_path: Path) -> None:
     assert found.clusters == CLUSTERS
     assert (found.name, found.part, found.genre) == ("bc/x/00/x_0001", 2, "bc")
     assert found.speakers == ("Ann_B",) * 4 + ("", "")
-    assert found.speaker_numbers.tolist() == [1, 1, 1, 1, 0, 0]
+    assert found.speaker_ids.tolist() == [1, 1, 1, 1, 0, 0]
 
 
 @pytest.mark.parametrize(
