@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from elmokit.data.layout import BEGIN_ID, END_ID
 from elmokit.errors import DataError
 
-#: Minimum number of tokens of a part of a long document, because training needs context.
+#: Minimum number of tokens in a part of a long document, because training needs context.
 MIN_PART_TOKENS = 512
 # Number of batches that are built together, to reduce the overhead per document.
 _BATCHES_PER_BLOCK = 32

@@ -99,7 +99,7 @@ def step_chunks(active: list[int], n_tokens: int) -> list[list[int]]:
 
     Args:
         active: Number of sentences in each time step.
-        n_tokens: Maximum number of tokens of a chunk with several steps.
+        n_tokens: Maximum number of tokens in a chunk with several steps.
 
     Returns:
         The elements of `active`, by chunk.

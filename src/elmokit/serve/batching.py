@@ -7,7 +7,7 @@ job plus `_DEADLINE_FACTOR` times the time needed to compute the job up to this 
 40% of the timeout. Therefore, a single sentence does not have to wait for a thousand sentences of
 another request, and large requests do not starve. A job is accepted if the pending work is expected
 to take at most half of the timeout, or if the pending work with earlier deadlines is expected to
-take at most 10% of it. Otherwise, the job is rejected immediately. The sum of these times is the
+take at most 10% of it. Otherwise, the job is rejected immediately. These limits add up to the
 timeout, so that accepted jobs finish in time.
 
 The result of an item does not depend on its batch (up to rounding). If an item cannot be computed,
