@@ -40,7 +40,7 @@ from pyarrow import parquet
 import elmokit
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.topk import TopK
-from elmokit.embed.vectors import FloatArray, unit
+from elmokit.embed.vectors import FloatArray, normalize
 from elmokit.search.files import column_name, vector_column
 from elmokit.search.index import TokenIndex, folder_bytes
 from elmokit.search.neighbors import NeighborFilter
@@ -191,7 +191,7 @@ def faiss_and_parquet(folder: Path, work: Path) -> dict[str, Any]:
 
 def top_layer(index: TokenIndex) -> LayerChoice:
     """Return the stored top layer."""
-    return index.parse(TOP)[0]
+    return index.parse_layers(TOP)[0]
 
 
 def vectors_of(index: TokenIndex) -> Iterator[tuple[Any, FloatArray]]:
@@ -230,7 +230,7 @@ def build_flat(index: TokenIndex, work: Path) -> None:
     """Build an index for exact search with float16 vectors."""
     flat = faiss.index_factory(index.meta.dim, "SQfp16", faiss.METRIC_INNER_PRODUCT)
     for _, vectors in vectors_of(index):
-        flat.add(unit(vectors))
+        flat.add(normalize(vectors))
     faiss.write_index(flat, str(work / "flat.faiss"))
 
 
@@ -241,7 +241,7 @@ def build_faiss(index: TokenIndex, work: Path) -> None:
     rows = np.sort(draw.choice(index.n_tokens, size=40 * CELLS, replace=False)).tolist()
     made.train(index.vectors(top_layer(index), rows))
     for _, vectors in vectors_of(index):
-        made.add(unit(vectors))
+        made.add(normalize(vectors))
     faiss.write_index(made, str(work / "top.faiss"))
 
 

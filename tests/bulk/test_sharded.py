@@ -119,7 +119,7 @@ def test_layers_and_dtypes(
     with elmokit.open_vectors(make(settings)) as stored:
         assert stored.layout == settings.layout(elmo.config)
         for found, item in zip(stored, elmo.embed(sentences), strict=True):  # type: ignore[call-overload]
-            wanted = settings.layout(elmo.config).choose(item.layers)[0]
+            wanted = settings.layout(elmo.config).select(item.layers)[0]
             assert (found.tokens, found.vectors.dtype) == (item.tokens, settings.dtype)
             np.testing.assert_allclose(found.vectors, wanted, atol=2e-3)
 

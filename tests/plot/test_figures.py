@@ -70,7 +70,7 @@ def test_layer_0_is_one_point_and_the_others_are_not(elmo: ElmoModel, tmp_path: 
 
 def test_labels_of_uses_do_not_overlap(elmo: ElmoModel) -> None:
     words = ["now", "then", "later", "today", "soon", "again", "there", "here", "well", "alone"]
-    uses = [Use(MarkedWord.read(f"He will [play] {word} .")) for word in words for _ in (1, 2)]
+    uses = [Use(MarkedWord.parse(f"He will [play] {word} .")) for word in words for _ in (1, 2)]
     picture = draw_senses(project_senses(elmo, uses, layer="top", clusters=2))
     picture.draw_without_rendering()
     digits = [Text.get_window_extent(label) for label in picture.axes[0].texts]
@@ -79,7 +79,7 @@ def test_labels_of_uses_do_not_overlap(elmo: ElmoModel) -> None:
 
 
 def test_all_layers_are_plotted_by_default(elmo: ElmoModel) -> None:
-    uses = [Use(MarkedWord.read(line.partition("\t")[0])) for line in USES.splitlines()]
+    uses = [Use(MarkedWord.parse(line.partition("\t")[0])) for line in USES.splitlines()]
     assert (
         project_senses(elmo, uses).to_dict()
         == project_senses(elmo, uses, layer=[0, 1, 2]).to_dict()
@@ -92,7 +92,7 @@ def test_all_layers_are_plotted_by_default(elmo: ElmoModel) -> None:
 
 
 def test_distances_of_three_points_are_preserved(elmo: ElmoModel) -> None:
-    uses = [Use(MarkedWord.read(line.partition("\t")[0])) for line in USES.splitlines()]
+    uses = [Use(MarkedWord.parse(line.partition("\t")[0])) for line in USES.splitlines()]
     found = project_senses(elmo, uses, layer="top")
     (plane,) = found.planes
     layers = [elmo.embed(" ".join(u.marked.tokens)).top[u.marked.position] for u in uses]

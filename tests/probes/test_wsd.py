@@ -10,7 +10,7 @@ import pytest
 
 import elmokit
 from elmokit.embed.static import StaticVectors
-from elmokit.embed.vectors import unit
+from elmokit.embed.vectors import normalize
 from elmokit.errors import DataError
 from elmokit.probes.raganato import EvaluationSet, Instance, read_sets
 from elmokit.probes.reports import json_values
@@ -71,7 +71,7 @@ def test_only_senses_seen_in_training_are_predicted(wordnet: WordNet) -> None:
     spans = tuple(SenseSpan(i, i + 1, (key,)) for i, key in enumerate(keys))
     sentence = SenseSentence(("bank",) * 3, spans)
     senses = collect_senses([vectors[None]], [sentence], wordnet)
-    means = unit(senses.vectors[0])
+    means = normalize(senses.vectors[0])
 
     def choose(lemma: str, pos: str, *query: float) -> str | None:
         return senses.choose(Entry(lemma, pos), means, np.array(query, dtype=np.float32))

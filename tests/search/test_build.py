@@ -73,7 +73,7 @@ def test_selected_layers_are_stored_and_others_rejected(
     index = TokenIndex.open(tmp_path / "i")
     assert list(index.meta.stored) == stored
     labels = [choice.label for choice in LayerChoice.parse_all(searched, 3)]
-    assert [choice.label for choice in index.choices] == labels
+    assert [choice.label for choice in index.default_choices] == labels
     assert list(index.neighbors(QUERIES[:1], elmo)[0].by_layer) == labels
     for choice in LayerChoice.parse_all(ALL_AND_AVERAGE, 3):
         if choice.label not in labels:

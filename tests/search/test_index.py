@@ -16,7 +16,7 @@ pytest.importorskip("lance", reason="the extra 'search' is not installed")
 
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.vectors import unit
+from elmokit.embed.vectors import normalize
 from elmokit.errors import ConfigError, DataError
 from elmokit.search import index as index_module
 from elmokit.search.approximate import add_ann
@@ -79,7 +79,7 @@ def test_exact_search_equals_brute_force_on_the_stored_vectors(
         np.array(tokens["layer_1"], np.float32),
         np.array(tokens["layer_2"], np.float32),
     ]
-    vectors = unit(np.tensordot(np.array(weights, np.float32), np.stack(layers), axes=1))
+    vectors = normalize(np.tensordot(np.array(weights, np.float32), np.stack(layers), axes=1))
     everything = {
         "k": index.n_tokens,
         "layer": "mix",
@@ -158,7 +158,7 @@ def test_concurrent_searches(index: TokenIndex) -> None:
 
 
 def test_other_models_are_rejected(elmo: ElmoModel, index: TokenIndex) -> None:
-    index.check(elmo)
+    index.check_model(elmo)
     other = ElmoModel(ModelParts(random_bilm(TINY)), device="cpu")
     with pytest.raises(ConfigError, match="different model"):
         index.neighbors(QUERIES, other)

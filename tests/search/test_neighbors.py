@@ -213,12 +213,12 @@ def test_empty_query_list_is_rejected(elmo: elmokit.ElmoModel) -> None:
 
 
 def test_brackets_are_parsed_in_all_forms() -> None:
-    assert MarkedWord.read("I don't [play].") == MarkedWord(("I", "do", "n't", "play", "."), 3)
-    assert MarkedWord.read("x-y [[play] b", tokenized=False).word == "play"
-    assert MarkedWord.read("do-not [x-y] .", tokenized=True) == MarkedWord(
+    assert MarkedWord.parse("I don't [play].") == MarkedWord(("I", "do", "n't", "play", "."), 3)
+    assert MarkedWord.parse("x-y [[play] b", tokenized=False).word == "play"
+    assert MarkedWord.parse("do-not [x-y] .", tokenized=True) == MarkedWord(
         ("do-not", "x-y", "."), 1
     )
-    assert MarkedWord.read(["a", "b"], 1).word == "b"
+    assert MarkedWord.parse(["a", "b"], 1).word == "b"
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_brackets_are_parsed_in_all_forms() -> None:
 )
 def test_invalid_brackets_say_what_to_do(given: Any, position: int | None, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        MarkedWord.read(given, position)
+        MarkedWord.parse(given, position)
 
 
 def test_long_sentence_is_shortened_around_the_word() -> None:

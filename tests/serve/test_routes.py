@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from elmokit.cli.main import app
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.vectors import unit
+from elmokit.embed.vectors import normalize
 from elmokit.errors import ConfigError
 from elmokit.serve.server import Server
 from elmokit.serve.settings import Settings
@@ -62,9 +62,9 @@ def test_cosines_of_all_layers(http: httpx.Client, tiny: ElmoModel) -> None:
     layers = np.concatenate([first.layers, second.layers], axis=1)
     matrix = {space["name"]: space["matrix"] for space in found["layers"]}
     for j in range(3):
-        expected = unit(layers[j]) @ unit(layers[j]).T
+        expected = normalize(layers[j]) @ normalize(layers[j]).T
         assert np.abs(np.array(matrix[f"layer {j}"]) - expected).max() < 1e-5
-    mixed = unit(np.tensordot(np.array(s, np.float32), layers, axes=1))
+    mixed = normalize(np.tensordot(np.array(s, np.float32), layers, axes=1))
     assert np.abs(np.array(matrix["mix"]) - mixed @ mixed.T).max() < 1e-5
     # The cosine of a mix, computed from the products of the layers as on the page.
     gram = np.array(found["gram"])

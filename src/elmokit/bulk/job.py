@@ -1,6 +1,6 @@
-"""The job of a chunk: tokenize, embed, write.
+"""Process one chunk of a corpus: tokenize it, embed it and write the vectors.
 
-In a worker, the steps run one after the other. In a single process, they are the stages of a
+In a worker, these steps run sequentially. In a single process, they are the stages of a
 pipeline (executors.py). The output of a chunk depends only on its text, the model and the settings:
 batches never span chunks, and the token cache is not used.
 """
@@ -30,7 +30,7 @@ from elmokit.errors import DataError
 from elmokit.text.sentences import tokenize_line
 from elmokit.text.tokenize import token_starts
 
-#: Maximum number of tokens of a sentence.
+#: Maximum number of tokens in a sentence.
 MAX_SENTENCE_TOKENS = 2**16
 
 STAGES = ("read", "tokenize", "compute", "write")
@@ -52,7 +52,7 @@ class ModelInfo(NamedTuple):
     Attributes:
         config: The architecture of the biLM.
         manifest: Everything that determines the output, except the text, as JSON values.
-        engine: The name of the engine, with the type of its device.
+        engine: The name of the engine, including its device type.
     """
 
     config: BiLMConfig
@@ -81,7 +81,7 @@ class TokenizedChunk:
     """A tokenized chunk.
 
     Attributes:
-        record: The record of the input.
+        record: The description of the input that is stored with the chunk.
         tokens: The tokens of all sentences.
         positions: The arrays `places` and, for untokenized input, `spans`; see block.py.
         texts: The original sentences, if the format stores them.
@@ -101,14 +101,14 @@ class ComputedChunk:
 
     Attributes:
         chunk: The tokenized chunk.
-        pending: The vectors, which may still be computed on a GPU.
-        cut_tokens: Number of truncated tokens.
+        pending: The vectors, which a GPU may still be computing.
+        n_truncated: Number of truncated tokens.
         carried: With state="carry", the final state of the chunk.
     """
 
     chunk: TokenizedChunk
     pending: PendingVectors
-    cut_tokens: int
+    n_truncated: int
     carried: StateArrays | None
 
 
@@ -122,7 +122,7 @@ class FinishedChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class ChunkJob:
-    """The steps to process a chunk of a corpus, which can be sent to worker processes.
+    """The steps that process each chunk of a corpus. Can be sent to worker processes.
 
     Attributes:
         documents: The paths or URLs of all documents.
@@ -161,7 +161,7 @@ class ChunkJob:
                     places.append((passage.document, passage.line, number))
                     if self.output.with_texts:
                         texts.append(text.strip())
-            ids = TokenIds.of_tokens(tokens, np.array(lengths, dtype=np.int64))
+            ids = TokenIds.from_tokens(tokens, np.array(lengths, dtype=np.int64))
             positions = {"places": np.array(places, dtype=np.int64).reshape(-1, 3)}
             if not self.settings.tokenized:
                 begins = np.array(starts, dtype=np.int64)
@@ -207,13 +207,13 @@ class ChunkJob:
                 settings.state,
                 rows=settings.rows,
                 carried=None if carried is None else model.state_from(carried),
-                choose=settings.layout(model.config).choose,
+                select=settings.layout(model.config).select,
                 dtype=settings.dtype,
                 cached=False,
             )
-            cut_tokens = int(np.isin(chunk.tokens.ids, ids).sum())
+            n_truncated = int(np.isin(chunk.tokens.ids, ids).sum())
             carried = None if final_state is None else model.state_arrays(final_state)
-            return ComputedChunk(chunk, pending, cut_tokens, carried)
+            return ComputedChunk(chunk, pending, n_truncated, carried)
 
     def write(self, model: Embedder, computed: ComputedChunk) -> FinishedChunk:
         """Wait for the vectors of a chunk and write them."""
@@ -223,7 +223,7 @@ class ChunkJob:
             if not computed.pending.is_finite:
                 self.settings.layout(model.config).check_finite(vectors, chunk.tokens)
             states = {f"state.{name}": array for name, array in (computed.carried or {}).items()}
-            record = {**chunk.record, "cut_tokens": computed.cut_tokens}
+            record = {**chunk.record, "cut_tokens": computed.n_truncated}
             arrays = {"vectors": vectors, **chunk.positions, **states}
             block = make_block(chunk.tokens, arrays, chunk.texts, record)
             n_bytes = self.output.write(block)

@@ -52,7 +52,7 @@ _START_AGAIN = "Start again with --overwrite."
 
 
 class Output(ABC):
-    """The destination of the chunks of a run, which can be sent to worker processes.
+    """The destination of the chunks of a run. Can be sent to worker processes.
 
     Attributes:
         path: The file or directory.

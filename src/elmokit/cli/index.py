@@ -113,7 +113,7 @@ def _add_ann(directory: Path, layer: list[str], recall: float) -> dict[str, Any]
 
     index = TokenIndex.open(directory)
     # A stored mix has fixed weights.
-    choices = index.parse(layer, index.meta.stored.get("mix") if "mix" in layer else None)
+    choices = index.parse_layers(layer, index.meta.stored.get("mix") if "mix" in layer else None)
     ann = add_ann(index, choices, recall=recall).meta.ann
     for choice in choices:
         measured = ann[choice.label]

@@ -65,7 +65,7 @@ def neighbors(
         distinct: How to remove duplicates. token: keep all tokens. sentence: list identical
             sentences once. word: list only the nearest token of each word.
         min_count: Only list words that occur at least this many times. Requires an index.
-        max_tokens: Approximate number of tokens to search. Default: all.
+        max_tokens: Approximate maximum number of tokens to search. Default: all.
         ann: Use approximate search (see `elmo index --ann`). Requires an index.
     """
     if same_word and other_words:
@@ -79,7 +79,8 @@ def neighbors(
         )
     if not in_index and (token or ann or min_count > 1):
         raise typer.BadParameter(
-            "--token, --min-count and --ann require an index. Pass an index directory as FILES.",
+            "--token, --min-count and --ann require an index. Pass an index directory "
+            "instead of text files.",
             param_hint="FILES",
         )
     if not query and not token:
@@ -97,7 +98,7 @@ def neighbors(
     from elmokit.text.lines import SkippedLines, check_files
     from elmokit.text.marked import MarkedWord
 
-    marked = [MarkedWord.read(sentence, tokenized=tokenized) for sentence in query or ()]
+    marked = [MarkedWord.parse(sentence, tokenized=tokenized) for sentence in query or ()]
     if not in_index:
         check_files(files)
     table = None if static is None else load_static(static)
@@ -139,7 +140,7 @@ def _search_index(
     index = TokenIndex.open(directory)
     ann = index.meta.ann
     if options["ann"] and options["layer"] is None and ann:
-        options["layer"] = [choice for choice in index.choices if choice.label in ann]
+        options["layer"] = [choice for choice in index.default_choices if choice.label in ann]
     results = index.neighbors(queries, elmo, **options)
     summary = f"{plural(index.n_tokens, 'token')} searched"
     if options["ann"]:

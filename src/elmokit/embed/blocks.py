@@ -38,10 +38,10 @@ class TokenIds(NamedTuple):
     def of(cls, sentences: Sequence[Sequence[str]]) -> TokenIds:
         """Convert tokenized sentences."""
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-        return cls.of_tokens(list(chain.from_iterable(sentences)), lengths)
+        return cls.from_tokens(list(chain.from_iterable(sentences)), lengths)
 
     @classmethod
-    def of_tokens(cls, tokens: list[str], lengths: NDArray[np.int64]) -> TokenIds:
+    def from_tokens(cls, tokens: list[str], lengths: NDArray[np.int64]) -> TokenIds:
         """Convert the concatenated tokens of all sentences."""
         words = list(dict.fromkeys(tokens))
         index = dict(zip(words, range(len(words)), strict=True))
@@ -72,7 +72,7 @@ class Batch(NamedTuple):
 
 
 class PendingVectors:
-    """The vectors of a block of sentences, (K, N, W), which may still be computed.
+    """The vectors of a block of sentences, (K, N, W), which may not be complete yet.
 
     `PendingTensor` in model.py is the implementation for torch.
     """

@@ -53,7 +53,7 @@ from elmokit.embed.tokenized import (
     truncated_tokens,
     truncation_warning,
 )
-from elmokit.embed.vectors import FloatArray, SentenceVectors, similarity, unit
+from elmokit.embed.vectors import FloatArray, SentenceVectors, normalize, similarity
 from elmokit.errors import ConfigError, check_choice, warn
 from elmokit.model.chars import BEGIN_SENTENCE, END_SENTENCE
 from elmokit.model.lexicon import Lexicon, encoder_ids
@@ -291,7 +291,7 @@ class Embedder(ABC):
                 encoded[i] = POOLINGS[pooling](np.concatenate(tokens))
         next(vectors, None)  # at its end, the stream warns about truncated tokens
         if normalize_embeddings:
-            encoded = unit(encoded)
+            encoded = normalize(encoded)
         if convert_to_tensor:
             import torch
 
@@ -369,7 +369,7 @@ class Embedder(ABC):
         *,
         rows: int = 1,
         carried: Any = None,
-        choose: Callable[[Any], Any] = lambda layers: layers,
+        select: Callable[[Any], Any] = lambda layers: layers,
         dtype: str = "float32",
         cached: bool = True,
     ) -> tuple[PendingVectors, Any]:
@@ -380,7 +380,7 @@ class Embedder(ABC):
             state: The initial state of each sentence.
             rows: See `embed`.
             carried: With `state="carry"`, the state that the previous call returned.
-            choose: Selects from the layers of a batch: (L + 1, n, 2D) -> (K, n, W). Default: all
+            select: Selects from the layers of a batch: (L + 1, n, 2D) -> (K, n, W). Default: all
                 layers.
             dtype: "float32" or "float16".
             cached: Whether to use the token cache. Without the cache, results do not depend on
@@ -391,11 +391,11 @@ class Embedder(ABC):
             state.
         """
         with self._inference_context():
-            k, _, width = choose(self._empty_layers).shape
+            k, _, width = select(self._empty_layers).shape
             pending = self._allocate((k, len(tokens.ids), width), dtype)
 
             def put(layers: Any, batch: Batch) -> None:
-                pending.put(choose(layers), batch)
+                pending.put(select(layers), batch)
 
             carried = self._compute_layers(tokens, state, rows, carried, put, cached=cached)
             pending.finish()

@@ -216,7 +216,7 @@ class ElmoModel(Embedder):
             state: The initial state of the language models, "reset" or "warm".
             specials: Include `<S>`, `</S>` and `<UNK>`.
         """
-        marked = MarkedWord.read(sentence, position)
+        marked = MarkedWord.parse(sentence, position)
         [result] = substitutes_at(
             self, marked.tokens, [marked.position], k, state=state, specials=specials
         )

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.embed.topk import TopK
-from elmokit.embed.vectors import FloatArray, unit
+from elmokit.embed.vectors import FloatArray, normalize
 from elmokit.errors import DataError, optional_imports, suggest, warn
 from elmokit.progress import plural
 from elmokit.text.lines import Line, read_lines
@@ -78,11 +78,12 @@ class StaticVectors:
 
     def neighbors(self, word: str, k: int = 10, *, block: int = 65536) -> list[tuple[str, float]]:
         """Return the k words that are nearest to a word, with their cosine similarities."""
-        query = unit(self.vector(word))
+        query = normalize(self.vector(word))
         own_row = self.row(word)
         best = TopK(k)
         for first in range(0, len(self), block):
-            scores = unit(np.asarray(self.vectors[first : first + block], dtype=np.float32)) @ query
+            vectors = np.asarray(self.vectors[first : first + block], dtype=np.float32)
+            scores = normalize(vectors) @ query
             ids = np.arange(first, first + len(scores))
             scores[ids == own_row] = -np.inf
             best.add(scores[None], ids)

@@ -99,7 +99,7 @@ class SentenceVectors:
         except IndexError:
             raise DataError(
                 f"The word '{word}' occurs {plural(len(positions), 'time')} in this sentence; "
-                f"occurrence {occurrence} does not exist (the first is 0)."
+                f"occurrence {occurrence} does not exist. Occurrences are numbered from 0."
             ) from None
         return vectors
 
@@ -150,7 +150,7 @@ def padded(vectors: Sequence[FloatArray]) -> tuple[FloatArray, NDArray[np.bool_]
     return batch, np.arange(lengths.max()) < lengths[:, np.newaxis]
 
 
-def unit(vectors: FloatArray) -> FloatArray:
+def normalize(vectors: FloatArray) -> FloatArray:
     """Scale vectors to length 1, shape (..., D). Zero vectors remain zero."""
     lengths: FloatArray = np.linalg.norm(vectors, axis=-1, keepdims=True)
     lengths[lengths == 0] = 1
@@ -160,11 +160,11 @@ def unit(vectors: FloatArray) -> FloatArray:
 
 def similarity(a: FloatArray, b: FloatArray) -> FloatArray:
     """Return the cosine similarity of each row of `a` to each row of `b`, shape (N, M)."""
-    products: FloatArray = unit(np.atleast_2d(a)) @ unit(np.atleast_2d(b)).T
+    products: FloatArray = normalize(np.atleast_2d(a)) @ normalize(np.atleast_2d(b)).T
     return products
 
 
 def cosines(a: FloatArray, b: FloatArray) -> FloatArray:
     """Return the cosine similarity of each row of `a` to the same row of `b`, shape (n,)."""
-    products: FloatArray = np.einsum("nd,nd->n", unit(a), unit(b))
+    products: FloatArray = np.einsum("nd,nd->n", normalize(a), normalize(b))
     return products

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from elmokit.embed.vectors import FloatArray, similarity, unit
+from elmokit.embed.vectors import FloatArray, normalize, similarity
 from elmokit.errors import optional_imports
 
 with optional_imports("plot", "Projecting vectors to two dimensions"):
@@ -39,7 +39,7 @@ def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float
         The coordinates, shape (n, 2), and the fraction of the variance that each axis explains. If
         all vectors are identical, all coordinates and fractions are 0.
     """
-    points = unit(vectors)
+    points = normalize(vectors)
     points = points - points.mean(axis=0)
     coordinates = np.zeros((len(points), 2), dtype=np.float32)
     total = float((points.astype(np.float64) ** 2).sum())
@@ -69,7 +69,7 @@ def cluster(vectors: FloatArray, k: int | None = None) -> Labels:
     Returns:
         The cluster of each vector, shape (n,). Clusters are numbered from 0 by decreasing size.
     """
-    points = unit(vectors)
+    points = normalize(vectors)
     if k is not None:
         return _number_by_size(_k_means(points, k))
     best_score, best_labels = _MIN_SILHOUETTE, np.zeros(len(points), dtype=np.int64)
@@ -104,7 +104,7 @@ def mean_cosine(vectors: FloatArray) -> float:
     n = len(vectors)
     if n < 2:
         return 1.0
-    points = unit(vectors).astype(np.float64)
+    points = normalize(vectors).astype(np.float64)
     squared_norms = float((points**2).sum())
     return float((points.sum(axis=0) ** 2).sum() - squared_norms) / (n * (n - 1))
 

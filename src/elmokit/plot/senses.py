@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 
 from elmokit.embed.layer_choice import LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
-from elmokit.embed.vectors import FloatArray, unit
+from elmokit.embed.vectors import FloatArray, normalize
 from elmokit.errors import DataError
 from elmokit.plot.figure import COLORS, GRAY, MARKERS, ElmoFigure, format_label
 from elmokit.plot.plane import align, cluster, principal_plane, silhouette
@@ -112,7 +112,7 @@ def read_uses(path: str | Path, *, tokenized: bool = False) -> list[Use]:
             continue
         sentence, _, sense = line.text.partition("\t")
         try:
-            marked = MarkedWord.read(sentence, tokenized=tokenized)
+            marked = MarkedWord.parse(sentence, tokenized=tokenized)
         except DataError as error:
             raise line.error(str(error)) from error
         uses.append(Use(marked, sense.strip()))
@@ -145,7 +145,7 @@ def project_senses(
     words = np.stack(
         [h[:, use.marked.position] for use, h in zip(uses, layers, strict=True)], axis=1
     )
-    vectors = {choice.label: unit(choice.apply(words)) for choice in choices}
+    vectors = {choice.label: normalize(choice.apply(words)) for choice in choices}
     return _project(uses, vectors, clusters)
 
 
@@ -177,7 +177,7 @@ def project_index_senses(
     chosen = numbers[sample].tolist()
     uses = [Use(index.token(number).marked) for number in chosen]
     _check_uses(uses)
-    choices = index.meta.choices if layer is None else index.parse(layer, mix)
+    choices = index.meta.choices if layer is None else index.parse_layers(layer, mix)
     vectors = {choice.label: index.vectors(choice, chosen) for choice in choices}
     return _project(uses, vectors, clusters)
 

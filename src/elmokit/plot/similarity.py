@@ -11,7 +11,7 @@ import numpy as np
 from elmokit.embed.layer_choice import LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenized import as_tokens
-from elmokit.embed.vectors import FloatArray, unit
+from elmokit.embed.vectors import FloatArray, normalize
 from elmokit.errors import DataError
 from elmokit.plot.figure import SIGNED, ElmoFigure, format_label
 
@@ -72,7 +72,7 @@ def compute_similarity(
     layers = model.compute(tokens, state)
     cosines: dict[str, FloatArray] = {}
     for choice in LayerChoice.parse_all(layer, model.config.n_layers, mix):
-        a, b = unit(choice.apply(layers[0])), unit(choice.apply(layers[-1]))
+        a, b = normalize(choice.apply(layers[0])), normalize(choice.apply(layers[-1]))
         cosines[choice.label] = a @ b.T
     return Similarity(tokens[0], tokens[-1], cosines)
 

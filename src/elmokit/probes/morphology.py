@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
-from elmokit.embed.vectors import FloatArray, unit
+from elmokit.embed.vectors import FloatArray, normalize
 from elmokit.errors import ConfigError, DataError
 from elmokit.probes.reports import format_table
 from elmokit.probes.statistics import area_under_curve
@@ -196,7 +196,7 @@ def measure_morphology(
     results, ranks = _measure(pairs, table, vocabulary, seed)
     known_results = static_results = None
     if static is not None:
-        known = {word: unit(static.vector(word)) for word in words if word in static}
+        known = {word: normalize(static.vector(word)) for word in words if word in static}
         both = [pair for pair in pairs if pair.word in known and pair.related in known]
         shared = [word for word in vocabulary if word in known]
         known_results, _ = _measure(both, table, shared, seed)
@@ -206,7 +206,7 @@ def measure_morphology(
 
 def layer_0(model: ElmoModel, words: Sequence[str]) -> FloatArray:
     """Return the normalized x_k of words, shape (n, D); h_{k,0} is x_k twice."""
-    return unit(model.encode_words(words))
+    return normalize(model.encode_words(words))
 
 
 def _measure(

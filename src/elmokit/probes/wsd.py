@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.static import StaticVectors
-from elmokit.embed.vectors import FloatArray, unit
+from elmokit.embed.vectors import FloatArray, normalize
 from elmokit.errors import DataError
 from elmokit.probes.raganato import EvaluationSet, concatenate, f1_score
 from elmokit.probes.reports import format_table
@@ -234,7 +234,7 @@ def _nearest(
     senses: Senses, choice: LayerChoice, queries: FloatArray, entries: Sequence[Entry]
 ) -> list[str | None]:
     """Return the sense with the nearest mean vector by cosine, for each instance."""
-    means, vectors = unit(choice.apply(senses.vectors)), choice.apply(queries)
+    means, vectors = normalize(choice.apply(senses.vectors)), choice.apply(queries)
     return [senses.choose(entry, means, v) for entry, v in zip(entries, vectors, strict=True)]
 
 

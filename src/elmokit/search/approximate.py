@@ -75,7 +75,7 @@ def _condition(index: TokenIndex, request: SearchRequest) -> str | None:
     """Return the SQL filter for words. `ExactSearch` applies the other filters."""
     if request.filter.words == "any":
         return None
-    same = index.same_words(request.queries.words)
+    same = index.same_word_filter(request.queries.words)
     return same if request.filter.words == "same" else f"NOT ({same})"
 
 

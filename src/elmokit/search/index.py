@@ -7,8 +7,9 @@
     print(results[0])
     index.neighbors([results[0].by_layer["layer 2"][0].token_id])  # query by token ID
 
-The search is exact by default: every token is compared, in memory that does not grow with the
-index. `ann=True` uses an approximate index instead, if one exists (`elmo index --ann`).
+By default, the search is exact: each query is compared with every token, and memory usage does not
+depend on the size of the index. `ann=True` uses an approximate index instead, if one exists (`elmo
+index --ann`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.topk import TopK
-from elmokit.embed.vectors import FloatArray, unit
+from elmokit.embed.vectors import FloatArray, normalize
 from elmokit.errors import ConfigError, DataError
 from elmokit.progress import plural
 from elmokit.search.files import IndexMeta, column_name, database_errors, open_tables
@@ -47,7 +48,7 @@ from elmokit.search.neighbors import (
 )
 from elmokit.text.marked import MarkedWord
 
-# Number of rows that are read and compared together. Their vectors fit into the processor's cache.
+# Number of rows per batch. The vectors of a batch fit into the CPU cache.
 _BATCH_ROWS = 4096
 
 
@@ -57,7 +58,7 @@ class TokenIndex:
     Args:
         folder: The directory of the index.
         meta: The manifest.
-        tables: The tables.
+        tables: The open tables, by name.
     """
 
     def __init__(self, folder: Path, meta: IndexMeta, tables: dict[str, Any]) -> None:
@@ -88,17 +89,17 @@ class TokenIndex:
         return self.meta.sentences
 
     @property
-    def choices(self) -> list[LayerChoice]:
+    def default_choices(self) -> list[LayerChoice]:
         """The layers to search by default: the stored layers, and the average if possible."""
         has_all = len(self.meta.layers) == self.meta.n_layers
         choices = [*(ALL_AND_AVERAGE if has_all else ()), *self.meta.choices]
         return LayerChoice.parse_all(choices, self.meta.n_layers)
 
-    def parse(self, layer: Layers, mix: Sequence[float] | None = None) -> list[LayerChoice]:
+    def parse_layers(self, layer: Layers, mix: Sequence[float] | None = None) -> list[LayerChoice]:
         """Parse layer choices for the model of the index."""
         return LayerChoice.parse_all(layer, self.meta.n_layers, mix)
 
-    def check(self, model: ElmoModel) -> None:
+    def check_model(self, model: ElmoModel) -> None:
         """Raise an error if the index was built with another model."""
         if model in self._checked:
             return
@@ -106,8 +107,9 @@ class TokenIndex:
         if digest != self.meta.model:
             raise ConfigError(
                 f"The index {self.folder} was built with a different model: {self.meta.source}, "
-                f"fingerprint {self.meta.model[:12]}; got {model.source or 'memory'}, fingerprint "
-                f"{digest[:12]}. Specify that model with --model, or rebuild the index."
+                f"fingerprint {self.meta.model[:12]}; got "
+                f"{model.source or 'an in-memory model'}, fingerprint {digest[:12]}. Specify that "
+                "model with --model, or rebuild the index."
             )
         self._checked.add(model)
 
@@ -132,7 +134,8 @@ class TokenIndex:
                 token is never its own neighbor.
             model: The model that the index was built with. Not needed for token IDs.
             k: Neighbors per query and layer.
-            layer: The layers to search, as in `LayerChoice.parse_all`. Default: `self.choices`.
+            layer: The layers to search, as in `LayerChoice.parse_all`. Default:
+                `default_choices`.
             mix: With layer "mix", the weights s, one per layer.
             filter: Which tokens may be neighbors.
             min_count: Return only words that occur at least this often in the index.
@@ -144,20 +147,18 @@ class TokenIndex:
         parsed = [
             Query(self.token(q).marked, token_id=int(q))
             if isinstance(q, int | np.integer)
-            else Query(q if isinstance(q, MarkedWord) else MarkedWord.read(q))
+            else Query(q if isinstance(q, MarkedWord) else MarkedWord.parse(q))
             for q in queries
         ]
         marked = [q.marked for q in parsed if q.token_id is None]
         if marked:
             if model is None:
-                raise ConfigError(
-                    "Queries with a sentence require the model that the index was built with."
-                )
-            self.check(model)
+                raise ConfigError("Text queries require the model that the index was built with.")
+            self.check_model(model)
             layers = model.compute([m.tokens for m in marked], self.meta.state)
             vectors = iter([h[:, m.position] for m, h in zip(marked, layers, strict=True)])
             parsed = [Query(q.marked, next(vectors)) if q.token_id is None else q for q in parsed]
-        choices = None if layer is None else self.parse(layer, mix)
+        choices = None if layer is None else self.parse_layers(layer, mix)
         return self.search(parsed, choices, k=k, filter=filter, min_count=min_count, ann=ann)
 
     def search(
@@ -173,7 +174,7 @@ class TokenIndex:
         """Find the nearest tokens for queries whose vectors are already computed."""
         if min_count < 1:
             raise ConfigError(f"Invalid min_count {min_count}: expected an integer of at least 1.")
-        choices = self.choices if choices is None else choices
+        choices = self.default_choices if choices is None else choices
         with database_errors(self.folder):  # values in the tables may be invalid
             query_tokens = self.query_tokens(queries, choices)
             request = SearchRequest(query_tokens, choices, k, filter or NeighborFilter(), min_count)
@@ -190,7 +191,7 @@ class TokenIndex:
     def search_exactly(self, request: SearchRequest) -> list[TopK]:
         """Return the k nearest tokens of each query, for each layer."""
         same_word = request.filter.words == "same"
-        condition = self.same_words(request.queries.words) if same_word else None
+        condition = self.same_word_filter(request.queries.words) if same_word else None
         return self.compare(self._scan("tokens", self.columns(request.choices), condition), request)
 
     def compare(self, batches: Iterable[Any], request: SearchRequest) -> list[TopK]:
@@ -222,8 +223,8 @@ class TokenIndex:
         words = np.array([self._word_id(query.marked.word) for query in queries])
         return query_tokens(queries, choices, words, vector)
 
-    def same_words(self, word_ids: Ids) -> str:
-        """Return the SQL filter for all spellings of the given words."""
+    def same_word_filter(self, word_ids: Ids) -> str:
+        """Return an SQL filter that matches all spellings of the given words."""
         spellings = np.flatnonzero(np.isin(self._word_ids, word_ids))
         return f"word IN ({', '.join(map(str, spellings))})" if len(spellings) else "false"
 
@@ -280,7 +281,7 @@ class TokenIndex:
 
     def find(self, word: str) -> list[int]:
         """Return the IDs of all tokens of a word, ignoring case."""
-        condition = self.same_words(np.array([self._word_id(word)]))
+        condition = self.same_word_filter(np.array([self._word_id(word)]))
         batches = self._scan("tokens", ["token"], condition)
         return sorted(n for batch in batches for n in _integers(batch, "token").tolist())
 
@@ -319,7 +320,7 @@ class TokenIndex:
         columns = self.columns([choice])
         with database_errors(self.folder):
             table = self.tables["tokens"].take(list(token_ids), columns=columns).combine_chunks()
-            return unit(self.chosen_vectors(table.to_batches()[0], [choice])[0])
+            return normalize(self.chosen_vectors(table.to_batches()[0], [choice])[0])
 
     def chosen_vectors(self, batch: Any, choices: Sequence[LayerChoice]) -> list[FloatArray]:
         """Return the vectors of a batch of tokens for each choice. Reads each column once."""
@@ -346,7 +347,7 @@ class TokenIndex:
             tensor = self._layer_0[torch.from_numpy(_integers(batch, "word"))]
         else:
             tensor = _as_tensor(batch, column_name(part), part.dim(self.meta.dim))
-        vectors: FloatArray = tensor.float().numpy()  # 15 times as fast as in NumPy
+        vectors: FloatArray = tensor.float().numpy()  # 15 times as fast as with NumPy
         return vectors
 
     @cached_property
@@ -372,7 +373,7 @@ class TokenIndex:
         return layers
 
     def __repr__(self) -> str:
-        names = ", ".join(choice.label for choice in self.choices)
+        names = ", ".join(choice.label for choice in self.default_choices)
         return f"<TokenIndex {plural(self.n_tokens, 'token')}: {names}>"
 
     def _repr_html_(self) -> str:
@@ -384,12 +385,12 @@ class TokenIndex:
         rows = [
             ("tokens", f"{meta.tokens:,} of {meta.words:,} words in {meta.sentences:,} sentences"),
             ("text", files),
-            ("layers", ", ".join(choice.label for choice in self.choices)),
-            ("on disk", f"{folder_bytes(self.folder) / 1e6:,.1f} MB"),
+            ("layers", ", ".join(choice.label for choice in self.default_choices)),
+            ("size on disk", f"{folder_bytes(self.folder) / 1e6:,.1f} MB"),
             ("model", f"{meta.source} ({meta.model[:12]}), state {meta.state}"),
         ]
         for name, parameters in meta.ann.items():
-            rows.append((f"approximate, {name}", f"recall {parameters['recall_at_10']:.3f}"))
+            rows.append((f"approximate index, {name}", f"recall {parameters['recall_at_10']:.3f}"))
         return html.card(f"TokenIndex {self.folder.name}", rows)
 
 

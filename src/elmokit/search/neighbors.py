@@ -28,7 +28,7 @@ from elmokit.embed.layer_choice import ALL_AND_AVERAGE, LayerChoice, Layers
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.tokenized import as_tokens, check_sentences
 from elmokit.embed.topk import TopK
-from elmokit.embed.vectors import FloatArray, unit
+from elmokit.embed.vectors import FloatArray, normalize
 from elmokit.errors import ConfigError
 from elmokit.settings import Settings
 from elmokit.text.marked import MarkedWord
@@ -201,7 +201,7 @@ def neighbors(
     Returns:
         One result per query, in the same order.
     """
-    marked = [q if isinstance(q, MarkedWord) else MarkedWord.read(q) for q in queries]
+    marked = [q if isinstance(q, MarkedWord) else MarkedWord.parse(q) for q in queries]
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     layers = model.compute([q.tokens for q in marked], state)
     embedded = [Query(q, h[:, q.position]) for q, h in zip(marked, layers, strict=True)]
@@ -348,7 +348,7 @@ class ExactSearch:
     def __init__(self, request: SearchRequest) -> None:
         queries = request.queries
         self._filter = request.filter
-        self._queries = queries._replace(vectors=[unit(v) for v in queries.vectors])
+        self._queries = queries._replace(vectors=[normalize(v) for v in queries.vectors])
         self.best = [TopK(request.k, len(queries.ids)) for _ in queries.vectors]
 
     def add(self, tokens: Tokens) -> None:

@@ -208,7 +208,7 @@ class Resources:
         index = TokenIndex.open(directory)
         for name, model in self.models.items():
             with suppress(ConfigError):
-                index.check(model)
+                index.check_model(model)
                 self.index, self.index_model = index, name
                 # Responses must not reveal paths.
                 inputs = [Path(path).name for path in index.meta.inputs]

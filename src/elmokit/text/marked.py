@@ -57,7 +57,7 @@ class MarkedWord:
         return f"{left} [{self.word}] {right}".strip()
 
     @classmethod
-    def read(
+    def parse(
         cls, sentence: str | Sequence[str], position: int | None = None, *, tokenized: bool = False
     ) -> MarkedWord:
         """Parse a sentence with a marked word.

@@ -71,8 +71,8 @@ def detect_format(path: Path) -> Format:
     suffix = path.suffix.lower()
     if suffix not in _FORMATS:
         raise ConfigError(
-            f"Unsupported file extension '{suffix}' in {path}.{suggest(suffix, _FORMATS)} The "
-            f"extension determines the format; expected one of: {', '.join(_FORMATS)}."
+            f"Unsupported suffix '{suffix}' in {path}.{suggest(suffix, _FORMATS)} The suffix "
+            f"selects the format; expected one of: {', '.join(_FORMATS)}."
         )
     check_package(_FORMATS[suffix].package, f"A {suffix} file")
     return _FORMATS[suffix]
@@ -154,7 +154,7 @@ def _to_block(items: list[SentenceVectors], layout: Layout) -> Block:
     empty = np.zeros((layout.n_layers, 0, layout.dim), np.float32)
     with np.errstate(over="ignore"):  # `check_finite` raises an error
         layers = np.concatenate([empty, *(item.layers for item in items)], axis=1)
-        vectors = layout.choose(layers).astype(layout.dtype)
+        vectors = layout.select(layers).astype(layout.dtype)
     tokens = TokenIds.of([item.tokens for item in items])
     layout.check_finite(vectors, tokens)
     arrays = {

@@ -53,7 +53,7 @@ class Layout(Settings):
         """The shape of one token's vectors: (L + 1, 2D) for all layers, else (2D,)."""
         return self.choice.shape(self.dim)
 
-    def choose(self, layers: Any) -> Any:
+    def select(self, layers: Any) -> Any:
         """Compute the vectors to store from all layers: (L + 1, n, 2D) -> (K, n, W).
 
         The layers can be a NumPy array or a tensor. K is L + 1 for "all" and 1 otherwise, and W is

@@ -222,7 +222,7 @@ def find_uses(sentences: Sequence[str | list[str]], word: str | None) -> list[Us
 def _find_uses(sentence: str | list[str], i: int, word: str | None) -> Uses:
     if isinstance(sentence, str) and (word is None or "[" in sentence):
         try:
-            marked = MarkedWord.read(sentence)
+            marked = MarkedWord.parse(sentence)
             return Uses(list(marked.tokens), None, [marked.position])
         except DataError as error:
             if word is None:

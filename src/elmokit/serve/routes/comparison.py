@@ -203,7 +203,7 @@ async def neighbors(body: NeighborsRequest, request: Request) -> Response:
         words = [static_neighbors(static, query.marked.word, body.k) for query in queries]
         return [{**result.to_dict(), "static": s} for result, s in zip(results, words, strict=True)]
 
-    cost = index.n_tokens * len(choices or index.choices) // _TOKENS_PER_COST
+    cost = index.n_tokens * len(choices or index.default_choices) // _TOKENS_PER_COST
     try:
         queries = await run_tokenizer(request, parse)
         new = [i for i, query in enumerate(queries) if query.token_id is None]
@@ -230,7 +230,7 @@ def describe_index(index: TokenIndex, model: str) -> dict[str, Any]:
         "sentences": index.n_sentences,
         "state": meta.state,
         "stored_layers": list(meta.layers),
-        "layers": [choice.label for choice in index.choices],
+        "layers": [choice.label for choice in index.default_choices],
         "inputs": meta.inputs,
     }
 
@@ -246,9 +246,9 @@ def _parse(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Quer
         return Query(index.token(query).marked, token_id=query)
     try:
         if isinstance(query, str):
-            return Query(MarkedWord.read(query))
+            return Query(MarkedWord.parse(query))
         if query.position is not None:
-            return Query(MarkedWord.read(as_tokens(query.sentence, 0)[0], query.position))
+            return Query(MarkedWord.parse(as_tokens(query.sentence, 0)[0], query.position))
         [use] = find_uses([query.sentence], query.word)
         return Query(MarkedWord(tuple(use.tokens), use.positions[0]))
     except ElmoError as error:

@@ -58,7 +58,7 @@ async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
     service = get_service(request)
     sentence, positions = body.sentence, body.positions
     if isinstance(sentence, str) and positions is None and "[" in sentence:
-        marked = await run_tokenizer(request, partial(MarkedWord.read, sentence))
+        marked = await run_tokenizer(request, partial(MarkedWord.parse, sentence))
         sentence, positions = list(marked.tokens), [marked.position]
     texts = await tokenize_request(request, body.model, [sentence])
     service.resources.check_supported(texts.model, body.state, language_model=True)
