@@ -71,8 +71,8 @@ def detect_format(path: Path) -> Format:
     suffix = path.suffix.lower()
     if suffix not in _FORMATS:
         raise ConfigError(
-            f"Unsupported suffix '{suffix}' in {path}.{suggest(suffix, _FORMATS)} The suffix "
-            f"selects the format; expected one of: {', '.join(_FORMATS)}."
+            f"Unsupported file extension '{suffix}' in {path}.{suggest(suffix, _FORMATS)} The "
+            f"extension determines the format; expected one of: {', '.join(_FORMATS)}."
         )
     check_package(_FORMATS[suffix].package, f"A {suffix} file")
     return _FORMATS[suffix]
