@@ -33,15 +33,15 @@ def test_text_output_contains_all_information(full: Path) -> None:
     result = CliRunner().invoke(app, ["info", str(full)])
     assert result.exit_code == 0
     for said in (
-        f"model       {full}",
+        f"model        {full}",
         "characters, at most 50 per token",
         "3 vectors of 8 per token, one for the token encoder and one for each LSTM layer",
         "cell 6, projection 4 per direction",
         "cell 3.0, projection 3.0; skip connections yes",
-        f"parameters  {make_parts().n_parameters:,}",
-        "vocabulary  5 words",
-        "LM head     yes",
-        "warm state  yes",
+        f"parameters   {make_parts().n_parameters:,}",
+        "vocabulary   5 words",
+        "LM head      yes",
+        "warm state   yes",
         "model.safetensors",
         "  A card",
     ):
@@ -70,13 +70,13 @@ def test_training_steps_and_perplexity_are_shown(tmp_path: Path) -> None:
     parts = dataclasses.replace(make_parts(), metadata={"training": training})
     modeldir.save(parts, tmp_path / "run")
     said = CliRunner().invoke(app, ["info", str(tmp_path / "run")]).stdout
-    assert "training    1,200 steps, 614,400 tokens" in said
-    assert "perplexity  58.2 (carry)" in said
+    assert "training     1,200 steps, 614,400 tokens" in said
+    assert "perplexity   58.2 (carry)" in said
     # A measurement of the final model takes precedence.
     parts.metadata["perplexity"] = [{"mean": 61.0, "state": "reset"}]
     modeldir.save(parts, tmp_path / "run", overwrite=True)
     said = CliRunner().invoke(app, ["info", str(tmp_path / "run")]).stdout
-    assert "perplexity  61.0 (reset)" in said
+    assert "perplexity   61.0 (reset)" in said
     # Training metadata without a perplexity or in another form is not an error.
     for odd in ({"steps": 3, "perplexity": None}, "by hand", None):
         parts.metadata = {"training": odd}
@@ -91,7 +91,7 @@ def test_hdf5_weights_are_described(tmp_path: Path) -> None:
     command = ["info", str(folder / "options.json"), "--weights", str(folder / "weights.hdf5")]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0
-    assert "LM head     none" in result.stdout
+    assert "LM head      none" in result.stdout
     assert "options.json, weights.hdf5" in result.stdout
 
 
