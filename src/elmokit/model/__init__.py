@@ -14,5 +14,5 @@ Notation in all files of this package (comments use these letters for the shapes
     R_k       the L + 1 vectors h_{k,0..L} of t_k, with h_{k,0} = [x_k; x_k]
     ELMo_k    gamma * sum_j s_j h_{k,j}, s = softmax(w), learned for a task (2D)
 
-This package does not import outer packages (`embed/`, `tasks/`, `cli/`, ...); a test checks this.
+Of the other packages of elmokit, this package imports only `storage/`. A test checks this.
 """

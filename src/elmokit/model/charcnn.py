@@ -75,10 +75,10 @@ class CharacterEncoder(nn.Module):
             nn.init.zeros_(self.projection.bias)
 
     def table(self) -> Tensor:
-        """Return the character embeddings, including the zero row for padding positions.
+        """Return the embedding table, including the zero row for padding positions.
 
         Returns:
-            The embeddings, shape (262, e).
+            The character embeddings, shape (262, e).
         """
         zero = self.char_embed.new_zeros(1, self.config.embedding_dim)
         return torch.cat([zero, self.char_embed])

@@ -33,7 +33,7 @@ _END_WORD = 260
 _PAD_CHAR = 261
 _BOUNDARIES = {BEGIN_SENTENCE: _BEGIN_SENTENCE_CHAR, END_SENTENCE: _END_SENTENCE_CHAR}
 
-#: Number of character embeddings, and number of those that are stored (row 0 is always zero).
+#: Number of character embeddings, and number of stored embeddings (row 0 is always zero).
 N_CHARACTERS = 262
 N_STORED_CHARACTERS = 261
 
@@ -101,7 +101,7 @@ def padded_ids(
     Args:
         sentences: The sentences.
         columns: Number of ids per token.
-        token_ids: Returns the ids of n tokens, shape (n, columns).
+        token_ids: Function that returns the ids of n tokens, shape (n, columns).
     """
     for i, sentence in enumerate([sentences] if isinstance(sentences, str) else sentences):
         if isinstance(sentence, str):

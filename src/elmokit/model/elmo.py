@@ -46,7 +46,8 @@ class Elmo(nn.Module):
         gamma: Initial value of gamma.
         top_only: Use only the top layer.
         finetune: Also train the biLM. By default, it is frozen and stays in eval mode.
-        word_boundaries: For a word-input model, the ids of `<S>` and `</S>` in its vocabulary.
+        word_boundaries: For a model that reads word ids, the indices of `<S>` and `</S>` in its
+            vocabulary.
     """
 
     def __init__(
@@ -108,8 +109,8 @@ class Elmo(nn.Module):
 
         Args:
             sentences: Tokenized sentences without boundaries, or their ids: the result of
-                `elmokit.batch_ids(sentences)`, shape (B, T, C), or the word ids of a word-input
-                model, shape (B, T).
+                `elmokit.batch_ids(sentences)`, shape (B, T, C), or word ids for a model that reads
+                them, shape (B, T).
             state: The initial state of the sentences. Default: the zero state.
         """
         if not isinstance(sentences, Tensor):
@@ -121,7 +122,7 @@ class Elmo(nn.Module):
         return ElmoOutput(representations, mask[:, 2:], state)
 
     def mix(self, layers: Tensor, mask: Tensor | None = None) -> list[Tensor]:
-        """Mix precomputed layers, such as cached layers.
+        """Mix precomputed layers, for example from a layer cache.
 
         Shape:
             layers (L + 1, B, T, 2D), mask (B, T) -> (B, T, 2D) for each mix

@@ -1,4 +1,4 @@
-"""Engines run a biLM for inference, with the reference modules or a faster implementation.
+"""Engines, which run a biLM for inference with the reference modules or a faster implementation.
 
 `exact_engine` selects a float32 engine, and `elmokit.embed.precision` selects engines with lower
 precision. Within their precision, all engines give the same results as the reference modules.
@@ -20,7 +20,7 @@ from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.trimming import trimmed_blocks
 
-# Words per block.
+# Number of words per block.
 _ROWS, _LEXICON_ROWS = 512, 32
 
 
@@ -82,11 +82,11 @@ def encode_in_blocks(
     """Encode distinct tokens in blocks of fixed shapes (see `trimming.py`).
 
     Args:
-        encode: Encodes a block, (rows, C) -> (rows, D).
+        encode: Function that encodes a block, (rows, C) -> (rows, D).
         ids: Character ids, shape (n, C), on the CPU.
-        out: The result, shape (n, D).
+        out: The tensor to which the result is written, shape (n, D).
         max_width: Width of the widest filter.
-        rows: Words per block.
+        rows: Number of words per block.
         pad: The padding id inside words. Default: the id in `chars.py`.
     """
     for block, trimmed in trimmed_blocks(ids.numpy(), max_width, rows, pad):
@@ -97,7 +97,7 @@ def encode_in_blocks(
 def exact_engine(bilm: BiLM) -> Engine:
     """Return the fastest float32 engine for a biLM on its device.
 
-    The engine copies the weights. If they change, create a new engine.
+    Engines may copy the weights. If the weights change, create a new engine.
     """
     weight = next(bilm.parameters())
     if weight.dtype != torch.float32:

@@ -3,8 +3,8 @@
 The ids of a token are a row. As in `chars.py`, all ids are shifted by one, so that 0 is available
 for padding positions (a row of zeros).
 
-    column 0     the word: index in the lexicon of words + 1 (0 without such a lexicon)
-    columns 1..  marker, characters, marker, <pad>, ...: index in the lexicon of characters + 1
+    column 0     the word: its index in the list of words + 1 (0 if there is no such list)
+    columns 1..  marker, characters, marker, <pad>, ...: index in the list of characters + 1
 
 The marker before a word is `<eow>` and the marker after a word is `<bow>`, because the original
 models were trained with these. Tokens that are too long are truncated before the word is looked up.
@@ -49,7 +49,7 @@ class Lexicon:
         words: The words; None if the model has no word embeddings.
         characters: The characters and special symbols; None if the model has no character
             embeddings.
-        max_characters: Characters per token, including the two markers.
+        max_characters: Number of characters per token, including the two markers.
 
     Raises:
         WeightsError: A special symbol is missing, or an entry is repeated.
@@ -139,8 +139,8 @@ def encoder_ids(
         tokens: The tokens.
         config: The configuration of the biLM.
         lexicon: The lexicon, for a model that has one.
-        word_index: Returns the index of a word in the vocabulary, which a model needs that reads
-            words.
+        word_index: Function that returns the index of a word in the vocabulary. Required for a
+            model that reads words.
 
     Returns:
         Shape (number of tokens, columns), or (number of tokens,) for a model that reads words.
@@ -163,8 +163,14 @@ def _indices(entries: Sequence[str] | None, name: str, specials: Sequence[str]) 
     indices = {entry: index for index, entry in enumerate(entries)}
     if len(indices) != len(entries):
         duplicate = next(entry for index, entry in enumerate(entries) if indices[entry] != index)
-        raise WeightsError(f"The lexicon of {name} contains {duplicate!r} twice.")
+        raise WeightsError(
+            f"The lexicon of {name} contains {duplicate!r} more than once. Download or convert the "
+            "model again."
+        )
     missing = [special for special in specials if special not in indices]
     if missing:
-        raise WeightsError(f"The lexicon of {name} does not contain {', '.join(missing)}.")
+        raise WeightsError(
+            f"The lexicon of {name} does not contain {', '.join(missing)}. Download or convert the "
+            "model again."
+        )
     return indices

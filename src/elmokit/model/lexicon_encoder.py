@@ -1,7 +1,7 @@
 """The token encoder of ELMoForManyLangs: t_k -> x_k, from a word table and from characters.
 
-    word       -> embedding                                                        ]
-    characters -> embeddings -> convolutions -> maximum -> activation -> highways  ] -> projection
+    word       -> embedding                                                    ]
+    characters -> embeddings -> convolutions -> max -> activation -> highways  ] -> projection
 
 The characters are encoded as in `charcnn.py`, but they are Unicode characters instead of bytes. The
 projection reads the encoded characters and an embedding of the word. A model may have only one of
@@ -24,8 +24,8 @@ class LexiconEncoder(nn.Module):
     """Computes x_k from the word ids and character ids of n tokens.
 
     Attributes:
-        lexicon: The words and characters of the ids. It is not part of the weights, so the loader
-            of a model must set it.
+        lexicon: The words and characters that the ids refer to. It is not part of the weights, so
+            code that loads a model must set it.
 
     Shape:
         ids (n, 1 + C) from `elmokit.model.lexicon` -> (n, D)

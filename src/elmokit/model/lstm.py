@@ -1,4 +1,4 @@
-"""The LSTM of the biLM, with a projection, and with clipped cells and outputs.
+"""The LSTM of the biLM, which has a projection and clips its cells and outputs.
 
 For token k of a layer, with its input x_k and the state (c, r) after token k-1:
 
@@ -10,8 +10,8 @@ For token k of a layer, with its input x_k and the state (c, r) after token k-1:
 
 The state is (c, r), without the skip connection. The +1 of the forget gate is part of the
 computation and not of the stored bias. Otherwise, weights could not be converted exactly, because
-(b + 1) - 1 is not always equal to b. A model whose projection would not reduce the dimension has no
-projection. Then r_k = sigmoid(o) * tanh(c_k), without clipping.
+(b + 1) - 1 is not always equal to b. If a projection would not reduce the dimension, the model has
+none, and r_k = sigmoid(o) * tanh(c_k), without clipping.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from elmokit.model.packing import step_chunks
 
 FORGET_BIAS = 1.0
 
-# Maximum number of tokens for which W_x x is computed at once, to limit the memory usage.
+# Maximum number of tokens for which W_x x is computed at once, to limit memory usage.
 _TOKENS_AT_ONCE = 2048
 
 
 class LstmState(NamedTuple):
-    """The LSTM states of a batch, from which the next tokens of each row continue.
+    """The LSTM states of a batch. The next call can continue from them.
 
     Attributes:
         cell: c, shape (2 directions, L, B, H).
@@ -104,8 +104,10 @@ class LstmLayer(nn.Module):
         """Process a packed batch from left to right.
 
         Shape:
-            x (N, D), cell (B, H), hidden (B, D), starts (N,) -> outputs r (N, D), and the last
-            cell and hidden. `starts` is True for tokens before which the state is reset.
+            x (N, D), cell (B, H), hidden (B, D), starts (N,)
+            -> outputs r (N, D), last cell (B, H), last hidden (B, D)
+
+        `starts` is True for tokens before which the state is reset.
         """
         outputs: list[Tensor] = []
         ended: list[tuple[Tensor, Tensor]] = []  # states of finished sentences
@@ -159,7 +161,7 @@ class LstmStack(nn.Module):
         cells: list[Tensor] = []
         hiddens: list[Tensor] = []
         for index, layer in enumerate(self.layers):
-            # As in bilm-tf, the skip connection adds the input *after* dropout.
+            # As in bilm-tf, the skip connection adds the input to which dropout has been applied.
             x = F.dropout(x, self.dropout, self.training)
             r, last_cell, last_hidden = layer(x, active, cell[index], hidden[index], starts)
             x = r + x if index > 0 and self.config.use_skip_connections else r

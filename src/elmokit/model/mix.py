@@ -24,10 +24,10 @@ class ScalarMix(nn.Module):
         n_layers: L + 1.
         layer_norm: `"token"` (or True) normalizes each h_{k,j} to mean 0 and variance 1 before
             mixing (Ba et al. 2016, without learned scale and bias). `"batch"` is AllenNLP's
-            `do_layer_norm`, which uses one mean and variance for all tokens of the batch, so that
-            a vector depends on the other sentences of the batch.
+            `do_layer_norm`, which uses one mean and variance for all tokens of the batch, so a
+            vector depends on the other sentences of its batch.
         s: Fixed weights of the layers, which sum to 1.
-        w: Fixed weights before the softmax, as AllenNLP's `scalar_mix_parameters`.
+        w: Fixed weights before the softmax, like AllenNLP's `scalar_mix_parameters`.
         gamma: Initial value of gamma. If the weights are fixed, gamma is not trained either.
         top_only: Use gamma times the top layer, as in TagLM and CoVe.
     """
@@ -72,8 +72,8 @@ class ScalarMix(nn.Module):
         """
         if len(layers) != len(self.w):
             raise ConfigError(
-                f"The mix expects {len(self.w)} layers, but got {len(layers)}. "
-                "Create it with n_layers=bilm.config.n_layers."
+                f"Got {len(layers)} layers, but this mix has {len(self.w)} weights. Create the mix "
+                "with n_layers=bilm.config.n_layers."
             )
         if self.layer_norm:
             layers = torch.stack([self._normalize(layer, mask) for layer in layers])
@@ -108,16 +108,19 @@ class ScalarMix(nn.Module):
 
 def _initial_w(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | None) -> Tensor:
     if s is not None and w is not None:
-        raise ConfigError("Pass either s (weights that sum to 1) or w (before the softmax).")
+        raise ConfigError(
+            "s and w cannot be combined. Pass either s (weights that sum to 1) or w (weights "
+            "before the softmax)."
+        )
     weights = s if s is not None else w
     if weights is None:
         return torch.zeros(n_layers)
     if len(weights) != n_layers:
-        raise ConfigError(f"The mix needs {n_layers} weights, one per layer; got {len(weights)}.")
+        raise ConfigError(f"Got {len(weights)} mix weights: expected {n_layers}, one per layer.")
     values = torch.tensor([float(weight) for weight in weights])
     if s is None:
         return values
-    # Checks the arguments instead of the tensor, which has no values inside `skip_init`.
+    # Check the arguments instead of the tensor, which has no values inside `skip_init`.
     if not (all(weight >= 0 for weight in s) and abs(sum(s) - 1.0) < 1e-3):
         raise ConfigError(
             f"Invalid weights s {list(weights)}: expected non-negative numbers that sum to 1. "

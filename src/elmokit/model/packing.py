@@ -32,7 +32,8 @@ class Packing:
 
     Attributes:
         lengths: Length of each sentence, in the caller's order.
-        active: Number of sentences that have a token in each time step. Never increases; sums to N.
+        active: Number of sentences that have a token in each time step. Never increases.
+            The sum is N.
         order: Sentences by decreasing length, as indices in the caller's order, shape (B,).
         rows: Sentence of each packed token, as an index in the caller's order, shape (N,).
         steps: Time step of each packed token, which is its position in the sentence, shape (N,).
@@ -102,7 +103,7 @@ def step_chunks(active: list[int], n_tokens: int) -> list[list[int]]:
         n_tokens: Maximum number of tokens in a chunk with several steps.
 
     Returns:
-        The elements of `active`, by chunk.
+        The elements of `active`, grouped by chunk.
     """
     chunks: list[list[int]] = []
     size = n_tokens

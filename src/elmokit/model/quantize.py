@@ -2,12 +2,13 @@
 
     q[n, k] = round(w[n, k] / scale[n]),   scale[n] = max_k |w[n, k]| / 127
 
-The quantization is symmetric. A scale applies to one output of a product (for weights) or to one
-token (for activations). Products therefore sum integers exactly, and no token affects another.
+The quantization is symmetric. For weights, there is one scale per output of the product, and for
+activations, one per token. Products are therefore exact sums of integers, and the result for a
+token does not depend on other tokens.
 
-Some activations have outliers, such as sigmoid(o) tanh(c) of a trained model, whose maximum is 25
-times its typical value. They would lose too much precision in 8 bits, so they are split into a high
-and a low half of 8 bits each, 256 * high + low.
+Some activations have outliers. For example, the maximum of sigmoid(o) tanh(c) in a trained model is
+25 times its typical value. They would lose too much precision in 8 bits, so they are split into a
+high and a low half of 8 bits each, 256 * high + low.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ t_i, or `<S>` if t_i begins a sentence. The forward LM reads p_i and predicts t_
 reads t_i and predicts p_i. The first token that a direction reads is never predicted.
 
 Both directions process segments of several texts at once. The outputs of many positions are
-collected, so that the softmax is computed for all of them together.
+collected, and the softmax is computed for all of them together.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Head(Protocol):
 
 
 class TextTypes(NamedTuple):
-    """The types (distinct words) of a text, which are identified by numbers.
+    """The types (distinct words) of a text, which are identified by integer ids.
 
     Attributes:
         encode: Computes x_k of types, (n,) -> (n, D).
-        words: Converts types to words of the head, (n,) -> (n,).
+        words: Converts types to word ids of the head, (n,) -> (n,).
         begin: The type `<S>`.
         end: The type `</S>`.
-        unknown: The word `<UNK>` of the head.
+        unknown: The word id of `<UNK>` in the head.
     """
 
     encode: Callable[[NDArray[np.int64]], Tensor]
@@ -107,17 +107,17 @@ class Scorer:
             start: The initial state of each text, as a single row. Default: the zero state.
 
         Yields:
-            The index of each text and its losses. Long texts come first.
+            The index of each text and its losses. The longest texts come first.
         """
         # Process texts of similar length together.
         order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
         for window in windows(order, lambda i: len(texts[i]), _WINDOW_TOKENS):
             arrays = [np.asarray(texts[i], dtype=np.int64) for i in window]
             # Each distinct word of the window is encoded once.
-            distinct, numbers = np.unique(
+            distinct, inverse = np.unique(
                 np.concatenate([*arrays, [types.begin, types.end]]), return_inverse=True
             )
-            begin, end = int(numbers[-2]), int(numbers[-1])
+            begin, end = int(inverse[-2]), int(inverse[-1])
             with torch.inference_mode():
                 x = types.encode(distinct)
                 words = types.words(distinct)
@@ -125,7 +125,7 @@ class Scorer:
                 for first in range(0, len(window), self._rows):
                     members = window[first : first + self._rows]
                     ends = bounds[first : first + len(members) + 1]
-                    group = _Group(numbers[ends[0] : ends[-1]], ends - ends[0], begin, end)
+                    group = _Group(inverse[ends[0] : ends[-1]], ends - ends[0], begin, end)
                     values = self._score(group, x, words, start)
                     unknown = words[group.targets] == types.unknown
                     for i, begin_i, end_i in zip(
@@ -171,7 +171,7 @@ class _Group:
 
     Attributes:
         bounds: The start of each text, and the end of the last text.
-        lengths: Number of tokens of each text.
+        lengths: Number of tokens in each text.
         inputs: The input of the forward and the backward LM at each position, shape (2, N).
         targets: The target of the forward and the backward LM at each position, shape (2, N).
     """
@@ -205,23 +205,23 @@ class _PendingLosses:
 
     def __init__(self, head: Head, values: NDArray[np.float64]) -> None:
         self._head, self._values = head, values
-        self._waiting: list[tuple[Tensor, Tensor, int, NDArray[np.int64]]] = []
+        self._pending: list[tuple[Tensor, Tensor, int, NDArray[np.int64]]] = []
         self._size = 0
 
     def add(self, h: Tensor, targets: Tensor, direction: int, positions: NDArray[np.int64]) -> None:
-        self._waiting.append((h, targets, direction, positions))
+        self._pending.append((h, targets, direction, positions))
         self._size += len(targets)
         if self._size >= _POSITIONS:
             self.finish()
 
     def finish(self) -> NDArray[np.float64]:
-        if self._waiting:
-            h, targets, _, _ = zip(*self._waiting, strict=True)
+        if self._pending:
+            h, targets, _, _ = zip(*self._pending, strict=True)
             losses = self._head.losses(torch.cat(h), torch.cat(targets)).cpu().numpy()
             begin = 0
-            for _, _, direction, positions in self._waiting:
+            for _, _, direction, positions in self._pending:
                 end = begin + len(positions)
                 self._values[direction, positions] = losses[begin:end]
                 begin = end
-            self._waiting, self._size = [], 0
+            self._pending, self._size = [], 0
         return self._values

@@ -1,4 +1,4 @@
-"""Create modules without initial values, whose weights are loaded from a file."""
+"""Create modules without initializing their weights, which are loaded from a file afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INITIALIZERS = {"uniform_", "normal_", "zero_", "fill_", "constant_", "kaiming_
 
 @contextmanager
 def skip_init() -> Iterator[None]:
-    """Create all modules in this context without memory and initial values.
+    """Create modules in this context without allocating or initializing their weights.
 
     Initializing tensors on the meta device would import torch's compiler, which takes a second, so
     the initialization is skipped.

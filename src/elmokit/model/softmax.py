@@ -1,8 +1,9 @@
 """The language-model head, which predicts words from the top layer of one direction.
 
-Both directions share the weights and the bias, as they share the token encoder. Training compares
-the true word with a sample of other words. They are drawn from a log-uniform distribution over
-ranks, which is close to the distribution of words if the vocabulary is sorted by frequency.
+Both directions share the weights and the bias, just as they share the token encoder. Training
+compares the true word with a sample of other words (the negatives), which are drawn from a
+log-uniform distribution over ranks. If the vocabulary is sorted by frequency, this is close to the
+distribution of words in text.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# Number of rows and words per block of the full softmax. A block should fit into the cache of a CPU
-# core.
+# Number of rows and words per block of the full softmax. On a CPU, a block should fit into the
+# cache of a core.
 _BLOCK, _BLOCK_ON_GPU = (1024, 512), (4096, 4096)
 
 
@@ -80,8 +81,8 @@ class LMHead(nn.Module):
         Shape:
             h (n, D), targets (n,) -> (n,)
         """
-        # Use index_select instead of weight[targets], because several threads sum its gradient in
-        # random order, so that runs on a CPU would not be reproducible.
+        # Use index_select instead of weight[targets]. On a CPU, several threads would sum the
+        # gradient of weight[targets] in random order, so runs would not be reproducible.
         true = (h * self.weight.index_select(0, targets)).sum(-1)  # (n,)
         true = true + self.bias.index_select(0, targets)
         true = true - sample.log_expected(targets)
@@ -99,12 +100,13 @@ def log_uniform(ranks: Tensor, n_words: int) -> Tensor:
 
 
 class Sample(NamedTuple):
-    """Distinct words that are drawn as negatives.
+    """Distinct words that were drawn as negatives.
 
     Attributes:
         words: The ids of the words, shape (K,).
-        time: Duration of the race (see `draw_sample`): a word with probability P is in the sample
-            with probability 1 - exp(-P * time). Infinite if the sample contains all words.
+        time: Duration of the race (see `draw_sample`), a scalar. A word with probability P is in
+            the sample with probability 1 - exp(-P * time). Infinite if the sample contains all
+            words.
         n_words: Size of the vocabulary, V.
     """
 
@@ -123,14 +125,14 @@ def draw_sample(n_words: int, size: int, generator: torch.Generator) -> Sample:
 
     Drawing with replacement until there are `size` distinct words is equivalent to a race, in which
     word v arrives after an exponentially distributed time with rate P(v), and the first `size`
-    words win. The race ends when the next word arrives. It needs no loop and no synchronization
-    with the device.
+    words win. The race ends when the next word arrives. This requires neither a loop nor
+    synchronization with the device.
 
     Args:
         n_words: Size of the vocabulary, V.
         size: Size of the sample, K. If K >= V, the sample contains all words, and the loss is that
             of the full softmax.
-        generator: Source of randomness, whose device is also that of the words.
+        generator: Random number generator. The words are drawn on its device.
     """
     device = generator.device
     if size >= n_words:

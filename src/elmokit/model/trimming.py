@@ -1,7 +1,7 @@
-"""Trim the character ids of words, and group words into blocks of few shapes.
+"""Trim the character ids of words, and group words into blocks with few distinct shapes.
 
-The maximum over windows needs only one window that consists of padding, so the ids of a short word
-can be truncated after `max_width` padding characters without changing its vector.
+The maximum over windows needs only one window that consists entirely of padding, so the ids of a
+short word can be truncated after `max_width` padding characters without changing its vector.
 
 x_k of a token must not depend on the words that are encoded with it. Otherwise, a sentence could
 get different vectors in different batches, because the order of summation in a matrix product
@@ -33,7 +33,7 @@ def trimmed_blocks(
     Args:
         ids: Character ids, shape (n, C).
         max_width: Width of the widest filter.
-        rows: Words per block.
+        rows: Number of words per block.
         pad: The padding id inside words. Default: the id in `chars.py`.
 
     Yields:

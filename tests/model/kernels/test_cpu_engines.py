@@ -18,7 +18,7 @@ from elmokit.model.charcnn import CharacterEncoder
 from elmokit.model.chars import char_ids_table
 from elmokit.model.kernels import cpu_engine, cpu_native
 from elmokit.model.kernels.cpu_encoder import CpuEncoder
-from elmokit.model.kernels.cpu_engine import CpuEngine, TorchEngine, in_parallel
+from elmokit.model.kernels.cpu_engine import CpuEngine, TorchEngine, run_in_parallel
 from elmokit.model.kernels.cpu_linear import Int8Linear, PackedLinear
 from elmokit.model.kernels.cpu_native import (
     NativeError,
@@ -300,7 +300,7 @@ def test_error_in_a_thread_is_raised_in_the_caller(threads: int) -> None:
         raise ValueError("in the thread")
 
     with pytest.raises(ValueError, match="in the thread"):
-        in_parallel([lambda: None, fail])
+        run_in_parallel([lambda: None, fail])
 
 
 def test_models_without_skip_connections(make_int8: Make) -> None:

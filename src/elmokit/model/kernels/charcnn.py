@@ -1,10 +1,11 @@
-"""The token encoder for the distinct words of a batch, as a few large matrix products.
+"""The token encoder for the distinct words of a batch, computed as a few large matrix products.
 
 A convolution over 16 channels does not use a GPU efficiently. Here, the filters of all widths are
 computed as one matrix product: each window of `max_width` characters is a row, and narrower filters
 are padded with zeros. The result is exact if each word is followed by `max_width` padding
-characters, because the omitted windows contain only padding, as does one that is included. Longer
-words do not have enough padding, so each filter uses only the windows that fit into their columns.
+characters: the omitted windows contain only padding, and so does one of the windows that are
+included. Longer words do not have enough padding, so each filter uses only the windows that fit
+into the columns.
 
 The reference implementation is `elmokit.model.charcnn.CharacterEncoder`.
 """
@@ -153,7 +154,7 @@ class EncoderWeights(NamedTuple):
 
 
 def encode_types(weights: EncoderWeights, groups: Sequence[Tensor]) -> Tensor:
-    """Encode distinct words, which are grouped by the number of columns.
+    """Encode distinct words, grouped by their number of columns.
 
     Args:
         weights: The token encoder.

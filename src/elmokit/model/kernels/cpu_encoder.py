@@ -1,9 +1,9 @@
-"""The token encoder on a CPU, with all filters as one matrix product over the windows of a word.
+"""The token encoder on a CPU, which computes all filters as one matrix product over windows.
 
 Each window of `max_width` characters is a row, and narrower filters are padded with zeros. The
-result is exact if each word is followed by `max_width` padding characters, because the omitted
-windows contain only padding, as does one that is included. Longer words do not have enough padding
-and use the reference convolutions.
+result is exact if each word is followed by `max_width` padding characters: the omitted windows
+contain only padding, and so does one of the windows that are included. Longer words do not have
+enough padding and use the reference convolutions.
 
 The reference implementation is `elmokit.model.charcnn.CharacterEncoder`.
 """
@@ -51,7 +51,7 @@ class CpuEncoder:
         encode_in_blocks(self._pool, ids, pooled, self._width, _ROWS)
         pooled += self._bias
         self._activation(pooled)
-        # The highways do not depend on the length of words, so process all words together.
+        # The highway layers do not depend on word length, so process words of all lengths together.
         outputs = [
             self._after_pooling(pooled[torch.from_numpy(padded)])[: len(block)]
             for block, padded in padded_blocks(np.arange(len(ids)), _ROWS)
@@ -79,7 +79,7 @@ class CpuEncoder:
         return self._filters(unfolded).view(n, windows, -1).amax(dim=1)
 
     def _after_pooling(self, x: Tensor) -> Tensor:
-        """Apply the highways and the projection: (rows, F) -> (rows, D)."""
+        """Apply the highway layers and the projection: (rows, F) -> (rows, D)."""
         for carry, transform in self._highways:
             x = torch.lerp(x, transform(x).relu_(), carry(x).sigmoid_())
         return x if self._projection is None else self._projection(x)

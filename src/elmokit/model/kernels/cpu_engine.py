@@ -1,7 +1,7 @@
-"""Run both language models in parallel on a CPU, in float32 or in int8 with torch.
+"""Run both language models in parallel on a CPU, with torch, in float32 or int8.
 
 The two directions are independent, so each runs in its own thread with half of the cores. Unlike
-parallel matrix products, this needs no synchronization. Layers write directly to the result.
+parallel matrix products, this requires no synchronization. Layers write directly to the result.
 
 In int8, x_k and r_{k-1} are quantized to 8 bits, and the input of the projection to 16 bits (see
 `quantize.py` for the reason). Biases, gates and states are float32.
@@ -29,8 +29,9 @@ from elmokit.model.kernels.cpu_linear import Int8Linear, PackedLinear
 from elmokit.model.lstm import FORGET_BIAS, LstmLayer, LstmStack, LstmState
 from elmokit.model.packing import Packing, step_chunks
 
-# Maximum number of tokens for which W_x x is computed at once. More would not fit into the CPU
-# caches, and above 32 MiB the allocator requests new pages from the operating system every time.
+# Maximum number of tokens for which W_x x is computed at once. The products of more tokens would
+# not fit into the CPU caches, and above 32 MiB, the allocator would request new pages from the
+# operating system every time.
 _TOKENS_AT_ONCE = 256
 
 Layer = TypeVar("Layer")
@@ -75,7 +76,7 @@ class CpuEngine(ABC):
         layers = x.new_empty(self.config.n_layers, len(x), 2 * d)
         layers[0, :, :d] = x
         layers[0, :, d:] = x if backward_x is None else backward_x
-        in_parallel(self._jobs(layers, packing, state))
+        run_in_parallel(self._jobs(layers, packing, state))
         return layers, state if len(order) == 1 else state.select(torch.argsort(order))
 
     @abstractmethod
@@ -83,7 +84,7 @@ class CpuEngine(ABC):
         """Return jobs that process a packed batch and can run in parallel.
 
         Args:
-            layers: The output. Only layer 0 has been set. The jobs write the other layers.
+            layers: The output. Only layer 0 is set. The jobs write the other layers.
             packing: The packing of the batch.
             state: The initial state, in packed order. The jobs update it in place.
         """
@@ -126,7 +127,7 @@ def convert_layers(bilm: BiLM, convert: Callable[[LstmLayer], Layer]) -> list[li
         result += [convert(layer) for layer in stack.layers if isinstance(layer, LstmLayer)]
 
     stacks = (bilm.forward_lm, bilm.backward_lm)
-    in_parallel([partial(run, *pair) for pair in zip(stacks, converted, strict=True)])
+    run_in_parallel([partial(run, *pair) for pair in zip(stacks, converted, strict=True)])
     return converted
 
 
@@ -153,7 +154,8 @@ class _TorchLayer:
         for steps in step_chunks(active, _TOKENS_AT_ONCE):
             gates_x = self._input(x[start : start + sum(steps)])  # (tokens, 4H)
             for n, step_x in zip(steps, torch.split(gates_x, steps), strict=True):
-                h = _update(self._recurrent(hidden[:n], step_x), cell[:n], self.config.cell_clip)
+                gates = self._recurrent(hidden[:n], step_x)
+                h = _update_cells(gates, cell[:n], self.config.cell_clip)
                 if self._projection is not None:
                     h = self._projection(h)
                     if self.config.proj_clip is not None:
@@ -164,7 +166,7 @@ class _TorchLayer:
         return out
 
 
-def _update(gates: Tensor, cell: Tensor, clip: float | None) -> Tensor:
+def _update_cells(gates: Tensor, cell: Tensor, clip: float | None) -> Tensor:
     """Update the cells in place, and return sigmoid(o) * tanh(c).
 
     Shape:
@@ -186,12 +188,12 @@ def sigmoids_first(weight: Tensor) -> Tensor:
 
 
 def sigmoids_first_bias(layer: LstmLayer) -> Tensor:
-    """Return the bias in the order of `sigmoids_first`, including the forget gate constant."""
+    """Return the bias in the order of `sigmoids_first`, including the forget gate's constant."""
     i, j, f, o = layer.bias.detach().chunk(4, dim=0)
     return torch.cat([i, f + FORGET_BIAS, o, j])
 
 
-def in_parallel(jobs: Sequence[Callable[[], None]]) -> None:
+def run_in_parallel(jobs: Sequence[Callable[[], None]]) -> None:
     """Run jobs in parallel, each in a thread with an equal share of torch's threads.
 
     The calling thread runs the first job. If torch uses only one thread, the calling thread runs

@@ -1,11 +1,11 @@
 """Products with a weight matrix on a CPU, in float32 or int8.
 
-In float32, the weights are converted to the memory layout of oneDNN once. torch would convert them
-in every call, which takes longer than a product with the few rows of a time step. With converted
-weights, a product with 8 rows takes a third of the time in the original model.
+In float32, the weights are converted to oneDNN's memory layout once. torch would convert them in
+every call, which takes longer than a product with the few rows of a time step. For the original
+model, conversion in advance reduces the time of a product with 8 rows to a third.
 
 In int8, the weights are quantized once, with one scale per output, and the activations in every
-call, with one scale per token. The sums are exact integers, so the result of a token does not
+call, with one scale per token. The sums are exact integers, so the result for a token does not
 depend on its batch (see `quantize.py`).
 """
 
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from elmokit.model.quantize import quantize_rows, quantize_rows_wide
 
-# oneDNN optimizes the layout for this number of rows, but it works for any number.
+# oneDNN optimizes the layout for this number of rows, but supports any number.
 _ROWS = 64
 
 
@@ -33,7 +33,7 @@ class PackedLinear:
         self._weight = weight
         self._bias = bias
         self._packed: Tensor | None = None
-        # For a single row, oneDNN sums some shapes in another order. These rows are computed twice,
+        # For some shapes, oneDNN sums a single row in a different order. Such rows are duplicated,
         # so that the result for a token does not depend on its batch.
         self._is_row_invariant = True
         if torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise"):

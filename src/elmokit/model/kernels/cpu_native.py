@@ -1,8 +1,9 @@
-"""LSTM layers in int8, computed by a C kernel with fused products, gates and cells (int8_lstm.c).
+"""LSTM layers and the LM head in int8, computed by a C kernel (int8_lstm.c).
 
-The kernel computes the same integers as `cpu_linear.Int8Linear`. At first use, it is compiled with
-the system's C compiler and stored in the user's cache directory. Without a compiler, or on CPUs
-without AVX-512 VNNI, it is not used. The vectors of a sentence are bit-identical in any batch.
+The kernel fuses products, gates and cells, and computes the same integers as
+`cpu_linear.Int8Linear`. On first use, it is compiled with the system's C compiler and stored in the
+user's cache directory. It is not used without a compiler, or on CPUs without AVX-512 VNNI. The
+vectors of a sentence are bit-identical in any batch.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.kernels.cpu_engine import (
     CpuEngine,
     convert_layers,
-    in_parallel,
+    run_in_parallel,
     sigmoids_first,
     sigmoids_first_bias,
 )
@@ -41,11 +42,11 @@ SOURCE = Path(__file__).with_name("int8_lstm.c")
 LANES = 16  # float32 values per register
 _TILE = 64  # columns per tile
 _OPTIONS = ("-O3", "-std=c11", "-shared", "-fPIC")
-# Minimum number of sentences per thread. More threads would read the weights more often.
+# Minimum number of sentences per thread, because each thread reads all weights.
 _ROWS_PER_THREAD = 8
-# Rows of the softmax to compute in one pass over the weights.
+# Number of rows of the softmax that are computed in one pass over the weights.
 _HEAD_ROWS = 384
-# The bias of columns that are added as padding, so that their probability is zero.
+# The bias of padding columns, which makes their probability zero.
 _PADDING_BIAS = -1e30
 
 
@@ -54,7 +55,7 @@ class NativeError(Exception):
 
 
 class _Layer(ctypes.Structure):
-    """The C structure `Layer` of int8_lstm.c."""
+    """The C struct `Layer` of int8_lstm.c."""
 
     _fields_ = (
         ("h", ctypes.c_int64),
@@ -111,7 +112,7 @@ def open_library(path: Path) -> ctypes.CDLL:
     pointer, int64 = ctypes.c_void_p, ctypes.c_int64
     library.elmo_pack.argtypes = [pointer, int64, int64, pointer]
     library.elmo_pack.restype = None
-    library.elmo_read.argtypes = [
+    library.elmo_lstm_layer.argtypes = [
         *(ctypes.POINTER(_Layer), pointer, pointer, int64, pointer, pointer),
         *(int64, int64, int64, pointer, pointer, ctypes.c_int),
     ]
@@ -138,7 +139,7 @@ class NativeLayer:
         bias = sigmoids_first_bias(layer)[order].contiguous()
         wx, sx = _pack(sigmoids_first(layer.weight_input)[order], library)
         wr, sr = _pack(sigmoids_first(layer.weight_recurrent)[order], library)
-        self._tensors = [wx, sx, wr, sr, bias]  # the structure contains pointers to them
+        self._tensors = [wx, sx, wr, sr, bias]  # keeps them alive, because the struct has pointers
         wp = sp = None
         if layer.weight_projection is not None:
             wp, sp = _pack(layer.weight_projection.detach(), library)
@@ -181,7 +182,7 @@ class NativeHead:
                 if failed:
                     raise MemoryError("Not enough memory to compute the int8 softmax.")
 
-        in_parallel([partial(run, thread) for thread in range(threads)])
+        run_in_parallel([partial(run, thread) for thread in range(threads)])
         return (log_sums - self._head.target_logits(h, targets)).double()
 
 
@@ -225,7 +226,7 @@ class NativeEngine(CpuEngine):
         def run(direction: int, shard: int) -> None:
             half = layers[:, :, direction * d : (direction + 1) * d]
             for j, layer in enumerate(self._directions[direction]):
-                failed = self._library.elmo_read(
+                failed = self._library.elmo_lstm_layer(
                     *(layer.structure, half[j].data_ptr(), half[j + 1].data_ptr(), 2 * d),
                     *(positions[direction].ctypes.data, active.ctypes.data, len(active)),
                     *(shard, shards, state.cell[direction, j].data_ptr()),
@@ -241,5 +242,5 @@ class NativeEngine(CpuEngine):
 
 
 def native_engine(bilm: BiLM, folder: Path) -> NativeEngine:
-    """Return an int8 engine for a biLM, and compile the kernel to a directory if necessary."""
+    """Return an int8 engine for a biLM. If necessary, compile the kernel to `folder` first."""
     return NativeEngine(bilm, open_library(build(folder)))

@@ -1,5 +1,5 @@
-/* A projected LSTM layer in int8, for CPUs with AVX-512 VNNI. The only library it needs is libm.
- * cpu_native.py compiles it at first use, and prepares the arrays.
+/* A projected LSTM layer and the softmax in int8, for CPUs with AVX-512 VNNI. Requires only libm.
+ * cpu_native.py compiles this file on first use, and prepares the arrays.
  *
  * Weights are stored as unsigned bytes q + 128, because the VNNI instruction multiplies unsigned and
  * signed integers. Subtracting 128 * sum(activations) from each sum gives the exact result:
@@ -100,7 +100,7 @@ TARGET static float quantize_wide(const float *x, int64_t k, int8_t *high, int8_
         s##r##2 = _mm512_dpbusd_epi32(s##r##2, w2, b);  \
         s##r##3 = _mm512_dpbusd_epi32(s##r##3, w3, b);  \
     }
-#define ROW_KEEP(r) \
+#define ROW_STORE(r) \
     acc[r][0] = s##r##0, acc[r][1] = s##r##1, acc[r][2] = s##r##2, acc[r][3] = s##r##3;
 #define ROWS_1(m) m(0)
 #define ROWS_2(m) ROWS_1(m) m(1)
@@ -108,7 +108,7 @@ TARGET static float quantize_wide(const float *x, int64_t k, int8_t *high, int8_
 #define ROWS_4(m) ROWS_3(m) m(3)
 #define ROWS_5(m) ROWS_4(m) m(4)
 #define ROWS_6(m) ROWS_5(m) m(5)
-#define SUMS_OF(rows)                                                                          \
+#define DEFINE_SUMS(rows)                                                                          \
     TARGET static void sums_##rows(const int8_t *a, int64_t k, const uint8_t *tile,            \
                                    __m512i acc[ROWS][4]) {                                     \
         const __m512i zero = _mm512_setzero_si512();                                           \
@@ -118,14 +118,14 @@ TARGET static float quantize_wide(const float *x, int64_t k, int8_t *high, int8_
             __m512i w2 = _mm512_loadu_si512(tile + 128), w3 = _mm512_loadu_si512(tile + 192);  \
             ROWS_##rows(ROW_ADD)                                                               \
         }                                                                                      \
-        ROWS_##rows(ROW_KEEP)                                                                  \
+        ROWS_##rows(ROW_STORE)                                                                  \
     }
-SUMS_OF(1)
-SUMS_OF(2)
-SUMS_OF(3)
-SUMS_OF(4)
-SUMS_OF(5)
-SUMS_OF(6)
+DEFINE_SUMS(1)
+DEFINE_SUMS(2)
+DEFINE_SUMS(3)
+DEFINE_SUMS(4)
+DEFINE_SUMS(5)
+DEFINE_SUMS(6)
 
 TARGET static void sums(int rows, const int8_t *a, int64_t k, const uint8_t *tile,
                         __m512i acc[ROWS][4]) {
@@ -139,9 +139,9 @@ TARGET static void sums(int rows, const int8_t *a, int64_t k, const uint8_t *til
     }
 }
 
-INLINE __m512 value(__m512i sum, int32_t offset, float scale, const float *scales) {
-    __m512 whole = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, _mm512_set1_epi32(offset)));
-    return _mm512_mul_ps(_mm512_mul_ps(whole, _mm512_loadu_ps(scales)), _mm512_set1_ps(scale));
+INLINE __m512 dequantize(__m512i sum, int32_t offset, float scale, const float *scales) {
+    __m512 exact = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, _mm512_set1_epi32(offset)));
+    return _mm512_mul_ps(_mm512_mul_ps(exact, _mm512_loadu_ps(scales)), _mm512_set1_ps(scale));
 }
 
 /* exp(-x), with |x| limited to 30, so that the product of two results is finite. */
@@ -168,7 +168,7 @@ INLINE __m512 sigmoid_tanh(__m512 a, __m512 b) {
                          _mm512_mul_ps(_mm512_add_ps(one, ea), _mm512_add_ps(one, eb)));
 }
 
-INLINE __m512 clipped(__m512 x, float limit) {
+INLINE __m512 clip(__m512 x, float limit) {
     return _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-limit)), _mm512_set1_ps(limit));
 }
 
@@ -179,7 +179,7 @@ typedef struct {
     int32_t *offset;  /* (rows,) */
 } Quantized;
 
-/* Compute the rows of gates = W_x x + b, with 4H values each, in tile order. */
+/* Compute one tile of gates = W_x x + b, which has 4H values per row in tile order. */
 TARGET static void input_rows(int rows, const Layer *l, Quantized x, int64_t first, int64_t tile,
                        float *gates) {
     __m512i acc[ROWS][4];
@@ -187,7 +187,7 @@ TARGET static void input_rows(int rows, const Layer *l, Quantized x, int64_t fir
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 4; v++) {
             int64_t column = tile * 64 + v * 16;
-            __m512 g = value(acc[r][v], x.offset[first + r], x.scale[first + r], l->sx + column);
+            __m512 g = dequantize(acc[r][v], x.offset[first + r], x.scale[first + r], l->sx + column);
             _mm512_storeu_ps(gates + (first + r) * 4 * l->h + column,
                              _mm512_add_ps(g, _mm512_loadu_ps(l->bias + column)));
         }
@@ -204,20 +204,20 @@ TARGET static void cell_rows(int rows, const Layer *l, Quantized r_in, int64_t f
             int64_t column = tile * 64 + v * 16;
             const float *gx = gates + (first + r) * 4 * l->h + column;
             g[v] = _mm512_add_ps(
-                value(acc[r][v], r_in.offset[first + r], r_in.scale[first + r], l->sr + column),
+                dequantize(acc[r][v], r_in.offset[first + r], r_in.scale[first + r], l->sr + column),
                 _mm512_loadu_ps(gx));
         }
         float *c_ptr = cell[first + r] + tile * 16;
         __m512 forget = _mm512_add_ps(_mm512_set1_ps(1.0f), exp_minus(g[1]));
         __m512 c = _mm512_add_ps(_mm512_div_ps(_mm512_loadu_ps(c_ptr), forget),
                                  sigmoid_tanh(g[0], g[3]));
-        c = clipped(c, l->cell_clip);
+        c = clip(c, l->cell_clip);
         _mm512_storeu_ps(c_ptr, c);
         _mm512_storeu_ps(h + (first + r) * l->h + tile * 16, sigmoid_tanh(g[2], c));
     }
 }
 
-/* r = clip(W_p h), with h in two halves. */
+/* r = clip(W_p h), with h quantized to a high and a low half. */
 TARGET static void projected_rows(int rows, const Layer *l, Quantized high, Quantized low,
                                   int64_t first, int64_t tile, float *r_out) {
     __m512i acc[ROWS][4], acc_low[ROWS][4];
@@ -228,11 +228,11 @@ TARGET static void projected_rows(int rows, const Layer *l, Quantized high, Quan
         for (int v = 0; v < 4; v++) {
             int64_t column = tile * 64 + v * 16;
             float scale = high.scale[first + r];
-            __m512 p = value(acc[r][v], high.offset[first + r], 256.0f * scale, l->sp + column);
+            __m512 p = dequantize(acc[r][v], high.offset[first + r], 256.0f * scale, l->sp + column);
             p = _mm512_add_ps(
-                p, value(acc_low[r][v], low.offset[first + r], scale, l->sp + column));
+                p, dequantize(acc_low[r][v], low.offset[first + r], scale, l->sp + column));
             if (column < l->d)
-                _mm512_storeu_ps(r_out + (first + r) * l->d + column, clipped(p, l->proj_clip));
+                _mm512_storeu_ps(r_out + (first + r) * l->d + column, clip(p, l->proj_clip));
         }
 }
 
@@ -260,7 +260,7 @@ TARGET static void projection(const Layer *l, Quantized high, Quantized low, int
             projected_rows(rows_in_tile(first, n), l, high, low, first, tile, r_out);
 }
 
-static int64_t rows_of(int64_t active, int64_t shard, int64_t shards) {
+static int64_t shard_rows(int64_t active, int64_t shard, int64_t shards) {
     return active > shard ? (active - shard + shards - 1) / shards : 0;
 }
 
@@ -285,13 +285,13 @@ static Quantized allocate_quantized(char **free_memory, int64_t rows, int64_t k)
  * and its output at out + position[t] * stride. The states `cell` (rows, H) and `hidden` (rows, D)
  * are updated in place. Return 0, or 1 if memory allocation fails.
  */
-TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride,
+TARGET int elmo_lstm_layer(const Layer *l, const float *in, float *out, int64_t stride,
                      const int64_t *position, const int64_t *active, int64_t steps, int64_t shard,
                      int64_t shards, float *cell, float *hidden, int skip) {
-    int64_t batch = steps ? rows_of(active[0], shard, shards) : 0;
+    int64_t batch = steps ? shard_rows(active[0], shard, shards) : 0;
     if (batch == 0) return 0;
     int64_t total = 0;
-    for (int64_t s = 0; s < steps; s++) total += rows_of(active[s], shard, shards);
+    for (int64_t s = 0; s < steps; s++) total += shard_rows(active[s], shard, shards);
     int64_t chunk_tokens = total < CHUNK_TOKENS ? total : CHUNK_TOKENS;
     if (chunk_tokens < batch) chunk_tokens = batch;
     int64_t bytes = chunk_tokens * (l->d + 8 + 16 * l->h + 8) +
@@ -318,7 +318,7 @@ TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride
     for (int64_t s = 0; s < steps;) {
         int64_t last = s, n_tokens = 0, position_of_step = start;
         for (; last < steps; last++) {
-            int64_t n = rows_of(active[last], shard, shards);
+            int64_t n = shard_rows(active[last], shard, shards);
             if (n == 0 || n_tokens + n > chunk_tokens) break;
             for (int64_t i = 0; i < n; i++) {
                 token[n_tokens] = position[position_of_step + shard + i * shards];
@@ -332,7 +332,7 @@ TARGET int elmo_read(const Layer *l, const float *in, float *out, int64_t stride
         input_product(l, x, n_tokens, gates);
         int64_t row0 = 0;
         for (; s < last; start += active[s], s++) {
-            int64_t n = rows_of(active[s], shard, shards);
+            int64_t n = shard_rows(active[s], shard, shards);
             cell_step(l, r, n, gates + row0 * 4 * l->h, cell_row, h_float);
             const float *result = h_float;
             if (l->wp) {
@@ -373,14 +373,14 @@ TARGET static void add_tile(int rows, const uint8_t *w, const float *scales, con
         for (int v = 0; v < 4; v++) {
             int64_t column = tile * 64 + v * 16;
             g[v] = _mm512_add_ps(
-                value(acc[r][v], h.offset[first + r], h.scale[first + r], scales + column),
+                dequantize(acc[r][v], h.offset[first + r], h.scale[first + r], scales + column),
                 _mm512_loadu_ps(bias + column));
             top = _mm512_max_ps(top, g[v]);
         }
         float new_largest = _mm512_reduce_max_ps(top);
-        __m512 above = _mm512_set1_ps(new_largest), total = _mm512_setzero_ps();
+        __m512 maximum = _mm512_set1_ps(new_largest), total = _mm512_setzero_ps();
         for (int v = 0; v < 4; v++)
-            total = _mm512_add_ps(total, exp_minus(_mm512_sub_ps(above, g[v])));
+            total = _mm512_add_ps(total, exp_minus(_mm512_sub_ps(maximum, g[v])));
         if (new_largest > largest[first + r]) {
             sum[first + r] *= expf(largest[first + r] - new_largest);
             largest[first + r] = new_largest;
@@ -419,7 +419,7 @@ int elmo_log_sum_exp(const uint8_t *w, const float *scales, const float *bias, i
     return 1;
 }
 void elmo_pack(const int8_t *q, int64_t n, int64_t k, uint8_t *packed) {}
-int elmo_read(const Layer *l, const float *in, float *out, int64_t stride, const int64_t *position,
+int elmo_lstm_layer(const Layer *l, const float *in, float *out, int64_t stride, const int64_t *position,
               const int64_t *active, int64_t steps, int64_t shard, int64_t shards, float *cell,
               float *hidden, int skip) {
     return 1;

@@ -1,4 +1,4 @@
-"""The Triton kernels of the LSTM wavefront, which compute everything except matrix products.
+"""The Triton kernels of the LSTM wavefront, for everything except matrix products.
 
 Buffers are indexed by [stack g, slot s, row b, column]; see `wavefront.py`. All arithmetic is in
 float32. Gates, hidden values and gradients are stored in the data type of their buffers, and cells
@@ -121,7 +121,7 @@ def output_forward(
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write r_k to the inputs of the next token and of the layer above (or to the result)."""
+    """Write r_k to the inputs of the next token and the layer above (or to the result)."""
     g = (first_stack + tl.program_id(1)).to(tl.int64)
     layer = g // 2
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -173,7 +173,7 @@ def output_backward(
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Compute the gradient of the projection from the next token and the layer above (or loss)."""
+    """Compute the gradient of the projection's output, from the next token and the layer above."""
     g = (first_stack + tl.program_id(1)).to(tl.int64)
     layer = g // 2
     step = slot - layer
@@ -185,7 +185,7 @@ def output_backward(
     if layer + 1 < n_layers:
         above = next_inputs + 2 * (n_slots + 1) * slot_size
         dy = tl.load(d_inputs_ptr + above, mask, 0.0).to(tl.float32)
-        if SKIP:  # the layer above added its input to its output
+        if SKIP:  # the layer above adds its input to its output
             skip_offsets = ((g + 2) * 2 + (slot + 1) % 2) * n_rows * D + offsets
             dy += tl.load(d_output_ptr + skip_offsets, mask, 0.0).to(tl.float32)
     else:
@@ -333,7 +333,7 @@ def gather_backward(
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Compute the gradient of x_k of each token, which is later summed over equal words."""
+    """Compute the gradient of x_k for each token. The gradients of each type are summed later."""
     g = tl.program_id(2).to(tl.int64)
     step = tl.program_id(1)
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -1,4 +1,4 @@
-"""The sampled softmax of a whole batch: loss and gradients in one pass over the logits.
+"""The sampled softmax of an entire batch: loss and gradients in one pass over the logits.
 
 The logits (n, K) are by far the largest tensor of a training step. They are computed once, in the
 data type of the matrix products. Their gradient overwrites them and is freed after the two products

@@ -2,9 +2,9 @@
 
 Layer j can process a token as soon as layer j - 1 has processed it. The layers therefore run as a
 wavefront: in slot s, layer j of both directions processes token s - j. There are 2L stacks, with
-the index g = 2 * layer + direction. All stacks that are active in a slot share one batched matrix
-product of [x_k; r_{k-1}] and [W_x; W_r], one for the projection, and one for each of the two
-gradients. Each weight gradient is a single product over all slots. The Triton kernels of
+the index g = 2 * layer + direction. All stacks that are active in a slot share four batched
+matrix products: [x_k; r_{k-1}] times [W_x; W_r], the projection, and the gradients of both. Each
+weight gradient is a single product over all slots. The Triton kernels of
 `pointwise.py` run between the products.
 
     slot        0     1     2    ...   T - 1    T          G = 2L stacks
@@ -27,7 +27,7 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.kernels import pointwise as kernels
 
 _BLOCK = 1024
-# The block shapes of the cell kernels that are fastest on an H200.
+# The fastest block shapes of the cell kernels on an H200.
 _FORWARD_ROWS, _FORWARD_COLS = 8, 128
 _BACKWARD_COLS = 512
 
@@ -59,9 +59,9 @@ class StackedWeights(NamedTuple):
 
     @classmethod
     def from_bilm(cls, bilm: BiLM) -> StackedWeights:
-        """Move the LSTM weights of a biLM to stacked tensors.
+        """Move the LSTM weights of a biLM into stacked tensors.
 
-        The parameters of the biLM become views of these tensors, so they always have the same
+        The parameters of the biLM become views of these tensors, so the two always have the same
         values.
         """
         stacked = cls.zeros(bilm.config.lstm, next(bilm.parameters()).device)
@@ -131,8 +131,8 @@ class Wavefront:
         self.d_output = buffer(g, 2, rows, d)
         self.d_hidden = buffer(g, rows, h)
         self.d_cell = buffer(g, rows, h, dtype=torch.float32)
-        # Rows per program of the backward cell kernel. If there are few rows, each program gets
-        # fewer of them, because otherwise half of the GPU would be idle.
+        # Rows per program of the backward cell kernel. If there are few rows, each program handles
+        # fewer, because otherwise half of the GPU would be idle.
         self.backward_blocks = 32 if rows >= 512 else 8
         blocks = triton.cdiv(rows, self.backward_blocks)
         self.d_bias = buffer(g, blocks, 4 * h, dtype=torch.float32)
@@ -307,7 +307,7 @@ class Wavefront:
             gradients: The gradients of the weights are written to these tensors.
 
         Returns:
-            The gradient of `types`, shape (U, D), float32.
+            The gradient of `types`, shape (U, D), in float32.
         """
         self.d_out.copy_(d_out)
         self._run_backward()
