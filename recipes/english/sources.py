@@ -116,14 +116,14 @@ def count(data: Path, files: list[tuple[str, Path]]) -> list[dict[str, object]]:
 
     from elmokit.data.corpus import Corpus
     from elmokit.data.layout import END_ID
-    from elmokit.data.reading import read_paragraphs
+    from elmokit.data.reading import read_document_lines
 
     corpus = Corpus.open(data)
     tokens, starts = corpus.tokens(), corpus.documents()
     totals: dict[str, np.ndarray] = {}
     first = 0
     for name, path in files:
-        n = 1 + max(number for number, _ in read_paragraphs([path]))
+        n = 1 + max(number for number, _ in read_document_lines([path]))
         ids = np.asarray(tokens[starts[first] : starts[first + n]])
         sentences = int((ids == END_ID).sum())
         unknown = int((ids >= corpus.n_words).sum())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elmokit.data.reading import LineSplitter, check_split, read_blocks, read_sentences
+from elmokit.data.reading import LineSplitter, check_held_out_files, read_blocks, read_sentences
 from elmokit.errors import DataError
 from elmokit.text.lines import text_size
 from tests.data.texts import SMALL, documents_of
@@ -71,15 +71,15 @@ def test_size_of_compressed_text_is_unknown(small: Path, tmp_path: Path) -> None
 
 def test_missing_files_are_reported_before_any_is_read(small: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"lost\.txt does not exist"):
-        check_split([small, tmp_path / "lost.txt"], [])
+        check_held_out_files([small, tmp_path / "lost.txt"], [])
     with pytest.raises(DataError):
-        check_split([small], [tmp_path])
+        check_held_out_files([small], [tmp_path])
     with pytest.raises(DataError):
-        check_split(["-", small], ["-"])
+        check_held_out_files(["-", small], ["-"])
 
 
 def test_held_out_files_cannot_be_training_files(small: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.txt"
     link.symlink_to(small)
     with pytest.raises(DataError):
-        check_split([small], [link])
+        check_held_out_files([small], [link])

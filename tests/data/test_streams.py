@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elmokit.data.layout import BEGIN_ID, END_ID
-from elmokit.data.streams import MIN_PART_TOKENS, Streams, split_long_documents
+from elmokit.data.streams import MIN_TOKENS_TO_SPLIT, Streams, split_long_documents
 from elmokit.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -144,7 +144,7 @@ def test_segments_are_whole_sentences_and_cover_the_text(rows: int, n_sentences:
     assert (found[0], found[-1]) == (0, len(tokens))
     assert (np.diff(found) > 0).all()
     assert all(tokens[cut - 1] == END_ID for cut in found[1:])
-    share = max(MIN_PART_TOKENS, -(-len(tokens) // rows))
+    share = max(MIN_TOKENS_TO_SPLIT, -(-len(tokens) // rows))
     assert np.diff(found).max() <= share + 16  # the sentence at the end of a segment
     assert len(found) - 1 == -(-len(tokens) // share)
 

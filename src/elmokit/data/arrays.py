@@ -1,7 +1,7 @@
 """Write arrays to files, and memory-map them for reading.
 
-Arrays are written with `file.write`, which raises a helpful error if the disk is full. Writing to a
-memory map would crash the process, and `np.save` does not report the reason.
+Arrays are written with `file.write`, which raises a helpful error if the disk is full. In that
+case, writing to a memory map would crash the process, and `np.save` would not report the reason.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def map_raw_array(path: Path, dtype: str, n: int) -> NDArray[Any]:
     except (OSError, ValueError) as error:
         raise _read_error(path, error) from None
     raise DataError(
-        f"{path} has {size:,} bytes: expected {expected:,}. The file is truncated, or belongs to "
+        f"{path} has {size:,} bytes: expected {expected:,}. It is truncated, or belongs to "
         f"another corpus. {prepare_again_hint(path)}"
     )
 

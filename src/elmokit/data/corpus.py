@@ -7,7 +7,7 @@
     corpus.words(ids[:20])                  # the tokens as strings
 
 The files are described in `elmokit.data.layout`. They are validated when a corpus is opened,
-because training with wrong ids would not cause an error, but would produce a useless model.
+because training with wrong ids would not raise an error, but would produce a useless model.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from elmokit.storage.fingerprint import fingerprint_file, fingerprint_texts
 from elmokit.storage.regular import check_regular_files
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
-_CHUNK = 1 << 22  # number of ids that are checked at once
+_CHUNK = 1 << 22  # number of ids to check at once
 
 
 class Corpus:
@@ -84,7 +84,7 @@ class Corpus:
 
     @property
     def n_words(self) -> int:
-        """The size V of the vocabulary. Targets that are not less than V are <UNK>."""
+        """The size V of the vocabulary. Targets with ids of at least V become <UNK>."""
         return self.meta.n_words
 
     @property
@@ -118,12 +118,12 @@ class Corpus:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary, which consists of V words."""
+        """The vocabulary, which contains V words."""
         return Vocabulary.from_file(self.path / layout.VOCABULARY)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """Number of occurrences of each id in the training split. 0 for <S>, which is not stored.
+        """Number of occurrences of each id in the training split; 0 for <S>, which is not stored.
 
         Shape:
             (n_types,)
@@ -132,10 +132,10 @@ class Corpus:
 
     @cached_property
     def target_counts(self) -> NDArray[np.int64]:
-        """Number of times that each word of the vocabulary is a target in the training split.
+        """Number of times each word of the vocabulary is a target in the training split.
 
-        In contrast to `counts`, all words that are not in the vocabulary are counted as <UNK>, and
-        <S> has the same count as </S>, because the backward LM predicts it once per sentence.
+        Unlike in `counts`, all words that are not in the vocabulary are counted as <UNK>, and <S>
+        has the same count as </S>, because the backward LM predicts it once per sentence.
 
         Shape:
             (V,)
@@ -147,7 +147,7 @@ class Corpus:
 
     @cached_property
     def chars(self) -> NDArray[np.uint16]:
-        """The character ids of each type, see `elmokit.model.chars`.
+        """The character ids of each type; see `elmokit.model.chars`.
 
         Shape:
             (n_types, C)
@@ -195,7 +195,7 @@ class Corpus:
 
     def _check_sizes(self) -> None:
         """Raise a DataError if a file is missing or its size does not match meta.json."""
-        _ = self.counts, self.chars, self.spellings  # opening the files checks their sizes
+        _ = self.counts, self.chars, self.spellings  # opening a file checks its size
         map_raw_array(self.path / layout.VOCABULARY, "u1", int(self.offsets[self.n_words]))
         for split in self.splits:
             self.tokens(split)
@@ -211,15 +211,15 @@ class Corpus:
             try:
                 fingerprint = fingerprint_file(self.path / name)
             except OSError as error:
-                raise self._damaged(f"{name} cannot be read ({error.strerror})") from None
+                raise self._damage_error(f"{name} cannot be read ({error.strerror})") from None
             if fingerprint != self.meta.digests.get(name):
-                raise self._damaged(f"{name} was changed after preparation")
+                raise self._damage_error(f"{name} has changed since preparation")
         words = self.vocabulary.words
         if words[: len(SPECIALS)] != SPECIALS or len(words) != self.n_words:
-            specials = f"{' '.join(SPECIALS)} and contain {self.n_words:,} words"
-            raise self._damaged(f"{layout.VOCABULARY} should begin with {specials}")
+            expected = f"begin with {' '.join(SPECIALS)} and contain {self.n_words:,} words"
+            raise self._damage_error(f"{layout.VOCABULARY} should {expected}")
         if self.chars.max() >= N_CHARACTERS:
-            raise self._damaged(f"{layout.CHARS} contains invalid character ids")
+            raise self._damage_error(f"{layout.CHARS} contains invalid character ids")
 
     def _check_ids(self, split: str) -> None:
         """Raise a DataError if ids or document boundaries are invalid."""
@@ -231,17 +231,19 @@ class Corpus:
             if chunk.max() >= self.n_types or chunk.min() < layout.END_ID:
                 invalid = int(chunk[(chunk >= self.n_types) | (chunk < layout.END_ID)][0])
                 expected = f"{layout.END_ID} to {self.n_types - 1}"
-                raise self._damaged(f"{name} contains the id {invalid:,}, expected {expected}")
+                raise self._damage_error(f"{name} contains the id {invalid:,}, expected {expected}")
             n_ends += int(np.count_nonzero(chunk == layout.END_ID))
         sentences = self.meta.splits[split].sentences
         if n_ends != sentences:
-            raise self._damaged(f"{name} contains {n_ends:,} sentences, expected {sentences:,}")
+            raise self._damage_error(
+                f"{name} contains {n_ends:,} sentences, expected {sentences:,}"
+            )
         documents = layout.documents_file(split)
         if starts[0] != 0 or starts[-1] != len(ids) or (np.diff(starts) < 2).any():
-            raise self._damaged(f"{documents} does not match {name}")
+            raise self._damage_error(f"{documents} does not match {name}")
         if (ids[starts[1:] - 1] != layout.END_ID).any():
-            raise self._damaged(f"a document in {documents} ends within a sentence")
+            raise self._damage_error(f"a document in {documents} ends within a sentence")
 
-    def _damaged(self, problem: str) -> DataError:
+    def _damage_error(self, problem: str) -> DataError:
         advice = layout.prepare_again_hint(self.path)
         return DataError(f"The prepared corpus {self.path} is damaged: {problem}. {advice}")

@@ -18,7 +18,7 @@ are the words of that vocabulary in their original order. Only the other types a
                           the size of types.txt
     counts.npy            int64 (n_types,): the number of occurrences of each id in train.bin
     chars.npy             uint16 (n_types, C): the character ids of each type, see model/chars.py
-    train.bin             little-endian uint32, without header: the ids of all tokens, with </S>
+    train.bin             little-endian uint32, no header: the ids of all tokens, with </S>
                           after each sentence
     train.documents.npy   int64 (n_documents + 1,): the start of each document in train.bin, and
                           the length of train.bin
@@ -26,11 +26,11 @@ are the words of that vocabulary in their original order. Only the other types a
 
 `elmokit.data.streams` explains how inputs and targets are derived from the ids.
 
-Words of the text that look like special symbols (for example "<S>") are stored as <UNK>, because
+Words in the text that look like special symbols (for example "<S>") are stored as <UNK>, because
 they are not sentence boundaries. They are counted as `reserved_tokens`. The same applies to
-"!!!MAXTERMID", which readers of vocabulary files skip.
+"!!!MAXTERMID", which is skipped when a vocabulary file is read.
 
-The files depend only on the text and the settings, and not on file names, compression, time or the
+The files depend only on the text and the settings, not on file names, compression, time or the
 number of processes.
 """
 
@@ -69,12 +69,12 @@ ID_TYPE = "<u4"
 
 
 def tokens_file(split: str) -> str:
-    """Return the name of the file with the ids of a split."""
+    """Return the name of the file that contains the ids of a split."""
     return f"{split}.bin"
 
 
 def documents_file(split: str) -> str:
-    """Return the name of the file with the document boundaries of a split."""
+    """Return the name of the file that contains the document boundaries of a split."""
     return f"{split}.documents.npy"
 
 
@@ -85,7 +85,7 @@ FILES = (
 )
 
 
-# Unlike `Count`, these have no upper limit, because they count the contents of a corpus.
+# Unlike `Count`, these have no upper limit, because a corpus can be of any size.
 PositiveInt = Annotated[int, Bounds(ge=1)]
 NonNegativeInt = Annotated[int, Bounds(ge=0)]
 HeldOut = Annotated[
@@ -98,10 +98,11 @@ class PrepareSettings(Settings):
     """The settings of `prepare` that affect the prepared corpus.
 
     Attributes:
-        min_count: Minimum count in the training split of words of the vocabulary. The paper uses 3.
+        min_count: Minimum number of occurrences in the training split for a word to be in the
+            vocabulary. The paper uses 3.
         max_vocab: Maximum size of the vocabulary, including the three special symbols. None: no
             limit.
-        max_characters: Number of character ids per word, including the boundaries of the word.
+        max_characters: Number of character ids per word, including the begin and end markers.
         one_sentence_per_line: Whether each line is a sentence. Otherwise, lines are split into
             sentences.
         tokenized: Whether each line is a sentence with words separated by whitespace.
@@ -125,12 +126,12 @@ class SplitCounts(Settings):
     Attributes:
         documents: Number of documents.
         sentences: Number of sentences.
-        tokens: Number of tokens, without sentence ends.
+        tokens: Number of tokens, not counting sentence boundaries.
         types: Number of distinct words.
         unknown_tokens: Number of tokens that are not in the vocabulary.
         unknown_rate: Fraction of tokens that are not in the vocabulary.
-        truncated_tokens: Number of tokens that are too long for `max_characters`.
-        reserved_tokens: Number of tokens that look like special symbols, stored as <UNK>.
+        truncated_tokens: Number of tokens that are truncated to `max_characters`.
+        reserved_tokens: Number of tokens that look like special symbols and are stored as <UNK>.
     """
 
     documents: PositiveInt
@@ -153,7 +154,7 @@ class Meta(Settings):
         n_words: The size V of the vocabulary, including special symbols.
         skipped_lines: Number of lines that were skipped because they were not valid UTF-8.
         splits: The counts of "train" and, if there is held-out text, "valid".
-        digests: Fingerprints of the other files by name.
+        digests: Fingerprints of the other files, by file name.
     """
 
     elmokit: str

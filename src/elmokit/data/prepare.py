@@ -26,7 +26,7 @@ from elmokit.data.layout import (
     PrepareSettings,
     is_corpus,
 )
-from elmokit.data.reading import LineSplitter, check_split
+from elmokit.data.reading import LineSplitter, check_held_out_files
 from elmokit.data.tokenizing import OnProgress, TokenizedText
 from elmokit.data.writing import write_corpus
 from elmokit.errors import ConfigError, DataError, warn
@@ -37,7 +37,7 @@ from elmokit.storage.regular import resolve_output
 from elmokit.text.lines import SkippedLines, text_size
 from elmokit.text.vocab import SPECIALS, Vocabulary
 
-_PROVISIONAL_IDS = "work"  # a temporary file
+_PROVISIONAL_IDS = "work"  # name of a temporary file
 
 File = str | os.PathLike[str]
 
@@ -49,7 +49,7 @@ class Summary:
     Attributes:
         output: The output directory.
         meta: The settings and counts of the corpus.
-        first_skipped: Describes the first skipped line. Empty if no line was skipped.
+        first_skipped: Description of the first skipped line. Empty if no line was skipped.
         n_bytes: Number of bytes of text that were read.
         seconds: Elapsed time in seconds.
         workers: Maximum number of worker processes.
@@ -91,7 +91,7 @@ def prepare(
         settings: The settings that affect the result.
         valid_files: Held-out text for evaluation, instead of `settings.valid`. It does not affect
             the vocabulary.
-        skip_bad: Skip and count lines that are not valid UTF-8 instead of raising an error.
+        skip_bad: Skip and count lines that are not valid UTF-8, instead of raising an error.
         overwrite: Replace an existing prepared corpus.
         workers: Number of worker processes. Default: one per core.
         on_progress: Called after each block of text.
@@ -115,7 +115,7 @@ def prepare(
         raise ConfigError(f"Invalid value for workers: {n_workers}. Expected an integer >= 1.")
     start = time.monotonic()
     target = resolve_output(output)
-    check_split(files, valid_files)
+    check_held_out_files(files, valid_files)
     kind = DirectoryKind("prepared corpus", FILES, is_corpus)
     with new_directory(target, kind, overwrite=overwrite) as folder:
         provisional_ids = folder / _PROVISIONAL_IDS
@@ -167,7 +167,10 @@ def _check_vocabulary(vocabulary: Vocabulary, settings: PrepareSettings) -> None
         )
     vocabulary.require_specials()
     if len(vocabulary) == N_SPECIALS:
-        raise DataError(f"The given vocabulary contains no words except {' '.join(SPECIALS)}.")
+        raise DataError(
+            f"The given vocabulary contains no words except {' '.join(SPECIALS)}. Use another "
+            "vocabulary, or prepare the text without one."
+        )
     first = vocabulary.words[:N_SPECIALS]
     if first != SPECIALS:
         raise DataError(
@@ -194,8 +197,8 @@ def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]
 
     Args:
         n: The number of documents.
-        valid: The number (int) or fraction (float) of documents to hold out. A fraction is rounded,
-            and holds out at least one document.
+        valid: The number (int) or fraction (float) of documents to hold out. For a fraction, the
+            number is rounded, and at least one document is held out.
         seed: Random seed.
 
     Returns:
@@ -208,7 +211,7 @@ def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]
     if n_chosen >= n:
         raise DataError(
             f"Cannot hold out {n_chosen:,} of {plural(n, 'document')}, because no documents would "
-            "be left for training. Separate documents by empty lines, or specify files with "
+            "remain for training. Separate documents by empty lines, or specify files with "
             "--valid-file FILE (in Python: valid_files=[...])."
         )
     hashes = _splitmix64(
@@ -220,7 +223,7 @@ def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]
 
 
 def _splitmix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash each value with splitmix64. Overflow is intended."""
+    """Hash each value with splitmix64. Integer overflow is intended."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -3,7 +3,7 @@
 This module is used by `elmo prepare` and by commands that must read text in the same way, such as
 `elmo perplexity`.
 
-Documents are separated by empty lines and the ends of files. By default, each line is split into
+Documents are separated by blank lines and by the ends of files. By default, each line is split into
 sentences. With `one_sentence_per_line`, each line is a sentence. With `tokenized`, each line is a
 sentence with words separated by whitespace. Tokenized text cannot be split into sentences, because
 the rules depend on the original whitespace and quotes.
@@ -63,20 +63,20 @@ def read_sentences(
     """Yield the sentences of text files.
 
     Args:
-        files: Text files, see `read_lines`.
+        files: Text files; see `read_lines`.
         splitter: Splits lines into sentences and words.
-        skipped: Counts lines that are not valid UTF-8, see `read_lines`.
+        skipped: See `read_lines`.
     """
     splitter = splitter or LineSplitter()
-    for document, line in read_paragraphs(files, skipped):
+    for document, line in read_document_lines(files, skipped):
         for sentence in splitter.sentences(line.text):
             yield Sentence(document, sentence, line)
 
 
-def read_paragraphs(
+def read_document_lines(
     files: Sequence[str | os.PathLike[str]], skipped: SkippedLines | None = None
 ) -> Iterator[tuple[int, Line]]:
-    """Yield all lines that are not empty, each with the index of its document."""
+    """Yield all nonblank lines, each with the index of its document."""
     document = -1
     for file in files:
         after_boundary = True
@@ -95,7 +95,7 @@ def read_blocks(
     min_characters: int,
     skipped: SkippedLines | None = None,
 ) -> Iterator[bytes]:
-    """Yield blocks of text, which can be processed in parallel.
+    """Yield blocks of text that can be processed in parallel.
 
     Blocks end after a line, but not necessarily at the end of a document. There is an empty line
     before the first line of each document. A block that does not begin with an empty line continues
@@ -103,12 +103,12 @@ def read_blocks(
 
     Args:
         files: Text files.
-        min_characters: Minimum size of all blocks except the last one.
-        skipped: Counts lines that are not valid UTF-8, see `read_lines`.
+        min_characters: Minimum number of characters in all blocks except the last one.
+        skipped: See `read_lines`.
     """
     lines: list[str] = []
     n_characters, last_document = 0, -1
-    for document, line in read_paragraphs(files, skipped):
+    for document, line in read_document_lines(files, skipped):
         if document != last_document:
             lines.append("")
             last_document = document
@@ -121,10 +121,10 @@ def read_blocks(
         yield "\n".join(lines).encode()
 
 
-def check_split(
+def check_held_out_files(
     files: Sequence[str | os.PathLike[str]], held_out: Sequence[str | os.PathLike[str]]
 ) -> None:
-    """Check that files exist, and that held-out files are not used for training.
+    """Check that all files exist, and that held-out files are not used for training.
 
     Args:
         files: Text files.
@@ -137,7 +137,7 @@ def check_split(
     overlap = sorted(_real_paths(files) & _real_paths(held_out))
     if overlap:
         raise DataError(
-            f"{overlap[0]} is used for both training and evaluation. Use different files for "
+            f"{overlap[0]} is used for both training and evaluation. Use a different file for "
             "evaluation."
         )
 

@@ -1,9 +1,9 @@
 """Read the documents of a prepared corpus as batches.
 
-Each row of a batch is an infinite stream that contains one document after another. Long documents
-are split (see `split_long_documents`). The forward LM reads a document from its first to its last
-token, while the backward LM reads the same document from its last to its first token. At the end of
-a document, the row continues with the next document of a queue, which contains all documents in an
+Each row of a batch is an infinite stream of documents, one after another. Long documents are split
+(see `split_long_documents`). The forward LM reads a document from its first to its last token,
+while the backward LM reads the same document from its last to its first token. At the end of a
+document, the row continues with the next document in a queue, which contains all documents in an
 order that depends on the seed and the epoch. A batch contains the next T tokens of each row,
 without padding.
 
@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from elmokit.data.layout import BEGIN_ID, END_ID
 from elmokit.errors import DataError
 
-#: Minimum number of tokens in a part of a long document, because training needs context.
-MIN_PART_TOKENS = 512
+#: Shorter documents are never split, because training needs context.
+MIN_TOKENS_TO_SPLIT = 512
 # Number of batches that are built together, to reduce the overhead per document.
 _BATCHES_PER_BLOCK = 32
 
@@ -43,7 +43,7 @@ class StreamBatch:
     Attributes:
         inputs: Ids of the input types, shape (2, T, B).
         targets: Ids of the types to predict, shape (2, T, B).
-        starts: Whether the state of a row is reset to zero before a token, shape (2, T, B).
+        starts: Whether the state of the row is reset to zero before each token, shape (2, T, B).
     """
 
     inputs: NDArray[np.uint32]
@@ -52,7 +52,7 @@ class StreamBatch:
 
 
 class _Position(NamedTuple):
-    """The position of all rows.
+    """The positions of all rows.
 
     Attributes:
         epoch: The current epoch.
@@ -70,14 +70,14 @@ class _Position(NamedTuple):
 class Streams:
     """An infinite iterator over the batches of a training run, which can be saved and resumed.
 
-    All rows take their documents from the same queue. Each process therefore tracks the positions
-    of all rows, but only returns its own rows. Together, the processes read the same batches as a
-    single process.
+    All rows take their documents from the same queue. With several processes, each process
+    therefore tracks the positions of all rows, but returns only its own rows. Together, the
+    processes read the same batches as a single process.
 
     Args:
         tokens: The concatenated documents of a prepared corpus.
         documents: The start of each document, and the end of the last one.
-        rows: The number of rows B of all processes.
+        rows: The total number of rows B of all processes.
         steps: The number of time steps T.
         seed: Random seed for the order of documents and the restarts.
         restart: Probability that the state of a row is reset to zero at the beginning of a
@@ -109,7 +109,7 @@ class Streams:
 
     @property
     def n_documents(self) -> int:
-        """Number of documents in the queue. Each part of a long document is counted."""
+        """Number of documents in the queue. Each part of a split document counts as one."""
         return len(self._documents) - 1
 
     # ------------------------------------------------------------------------------------ reading
@@ -178,7 +178,7 @@ class Streams:
     def _copy_tokens(
         self, block: StreamBatch, row: int, start: int, n: int, document: int, offset: int
     ) -> None:
-        """Copy `n` tokens of a document, beginning at `offset`, to a row, beginning at `start`."""
+        """Copy `n` tokens of a document, starting at `offset`, to a row, starting at `start`."""
         begin, end = self._documents[document : document + 2]
         inputs, targets, positions = block.inputs, block.targets, slice(start, start + n)
         forward = self._tokens[begin + offset : begin + offset + n]
@@ -220,8 +220,8 @@ class Streams:
         if n_before != self.n_documents:
             raise DataError(
                 f"The number of documents has changed from {n_before!r} to {self.n_documents}, "
-                "because this version of elmokit splits long documents differently. Start a new "
-                "run in another directory."
+                "because another version of elmokit, which splits long documents differently, "
+                "started the run. Start a new run in another directory."
             )
         try:
             document, offset = (np.array(position[k], np.int64) for k in ("document", "offset"))
@@ -236,8 +236,8 @@ class Streams:
             is_valid = False
         if not is_valid:
             raise DataError(
-                "The checkpoint contains an invalid position in the data. Remove it, and resume "
-                "from an older one."
+                "The checkpoint contains an invalid position in the data. Remove the checkpoint "
+                "and resume from an older one."
             )
         self._start = _Position(epoch, taken, document, offset)
         self._block_number, self._n_returned = block, n_returned
@@ -250,7 +250,8 @@ def split_long_documents(
     """Split long documents at sentence ends, so that all rows have text to read.
 
     For example, a text without empty lines is a single document, which could only fill one row.
-    Documents are split if they are longer than the number of tokens per row.
+    Documents are split if they are longer than the number of tokens per row, and longer than
+    `MIN_TOKENS_TO_SPLIT`.
 
     Args:
         tokens: The concatenated documents.
@@ -260,7 +261,7 @@ def split_long_documents(
     Returns:
         The start of each document or part, and the end of the last one.
     """
-    max_tokens = max(MIN_PART_TOKENS, -(-int(documents[-1] - documents[0]) // rows))
+    max_tokens = max(MIN_TOKENS_TO_SPLIT, -(-int(documents[-1] - documents[0]) // rows))
     splits = [
         documents[i] + _split_points(tokens[documents[i] : documents[i + 1]], max_tokens)
         for i in np.flatnonzero(np.diff(documents) > max_tokens)

@@ -1,8 +1,8 @@
 """The first pass of `elmo prepare`, which tokenizes the text and assigns provisional ids.
 
-The text is processed in blocks, in parallel. The words of a block first get ids that are valid only
-in this block. `TokenizedText` replaces them by provisional ids for the entire text, in order of
-first occurrence, and writes them to a temporary file. The final ids depend on the counts, so they
+Blocks of text are processed in parallel. The words of a block first get ids that are valid only in
+this block. `TokenizedText` replaces them with provisional ids for the entire text, in order of
+first occurrence, and writes these to a temporary file. The final ids depend on the counts, so they
 are assigned in the second pass.
 """
 
@@ -30,12 +30,12 @@ OnProgress = Callable[[Progress], None]
 
 #: Approximate size of a block, which takes about half a second to tokenize.
 BLOCK_CHARACTERS = 1 << 21
-_CHUNK = 1 << 22  # number of ids to read at a time
+_CHUNK = 1 << 22  # number of ids to read at once
 _ID_BYTES = np.dtype(ID_TYPE).itemsize
 
 
 class WordIds(dict[str, int]):
-    """Ids of words, assigned in order of first occurrence.
+    """The ids of words, assigned in order of first occurrence.
 
     Args:
         reserved: Words that already have an id.
@@ -99,9 +99,9 @@ class TokenizedText:
     Args:
         path: The temporary file.
         splitter: Splits lines into sentences and words.
-        skipped: Counts lines that are not valid UTF-8, and defines whether they are allowed.
+        skipped: Whether to skip lines that are not valid UTF-8, and a counter for them.
         vocabulary: Words whose provisional ids are their positions: the special symbols, followed
-            by the other words of a given vocabulary.
+            by the other words of the given vocabulary, if any.
 
     Attributes:
         n_bytes: Number of bytes of text that have been read.
@@ -139,7 +139,7 @@ class TokenizedText:
             files: Text files.
             n_workers: Number of worker processes.
             on_progress: Called after each block.
-            total_bytes: The total size of the text for `on_progress`, if known.
+            total_bytes: The total size of the text, if known. Passed to `on_progress`.
 
         Raises:
             DataError: The files cannot be read, or contain no words.
@@ -169,7 +169,7 @@ class TokenizedText:
         return np.array(new_ids, ID_TYPE)[block.ids]
 
     def ids(self, documents: NDArray[np.bool_]) -> Iterator[NDArray[np.uint32]]:
-        """Yield the provisional ids of some documents, in chunks.
+        """Yield the provisional ids of the selected documents, in chunks.
 
         Args:
             documents: Whether to include each document.

@@ -22,7 +22,7 @@ from elmokit.text.vocab import Vocabulary
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_CHUNK = 1 << 15  # number of types to encode at a time
+_CHUNK = 1 << 15  # number of types to encode at once
 
 
 def write_corpus(
@@ -41,7 +41,7 @@ def write_corpus(
         settings: The settings.
         skipped_lines: Number of lines that were not valid UTF-8.
         folder: The output directory.
-        vocabulary: The given vocabulary, if there is one.
+        vocabulary: The given vocabulary, if any.
 
     Returns:
         The contents of meta.json.
@@ -64,7 +64,7 @@ def write_corpus(
     if n_words == layout.N_SPECIALS:
         raise DataError(
             f"No word occurs at least {settings.min_count} times, so the vocabulary would be "
-            "empty. Use more text, or a lower --min-count (in Python: min_count)."
+            "empty. Use more text or a lower --min-count (in Python: min_count)."
         )
     Vocabulary(words[:n_words]).save(folder / layout.VOCABULARY)
     save_array(folder / layout.COUNTS, counts[layout.TRAIN])
@@ -87,7 +87,7 @@ def write_corpus(
         n_words=n_words,
         skipped_lines=skipped_lines,
         splits={
-            split: _describe(counts[split], n_words, is_type_truncated, int(documents.sum()))
+            split: _split_counts(counts[split], n_words, is_type_truncated, int(documents.sum()))
             for split, documents in splits.items()
         },
         digests={
@@ -101,7 +101,7 @@ def write_corpus(
 
 
 def _count(text: TokenizedText, documents: Mask, n_types: int) -> Counts:
-    """Return the number of occurrences of each provisional id in some documents."""
+    """Return the number of occurrences of each provisional id in the selected documents."""
     counts = np.zeros(n_types, np.int64)
     for ids in text.ids(documents):
         counts += np.bincount(ids, minlength=n_types)
@@ -109,7 +109,7 @@ def _count(text: TokenizedText, documents: Mask, n_types: int) -> Counts:
 
 
 def _sort_types(words: Sequence[str], counts: Counts, n_fixed: int) -> list[int]:
-    """Return the provisional ids in order of final id.
+    """Return the provisional ids in the order of their final ids.
 
     Words are sorted by decreasing count, then alphabetically. The first `n_fixed` words keep their
     ids.
@@ -130,7 +130,7 @@ def _write_types(words: Sequence[str], folder: Path, max_characters: int) -> Non
     save_rows(folder / layout.CHARS, (len(words), max_characters), np.dtype("<u2"), char_ids)
 
 
-def _describe(counts: Counts, n_words: int, truncated: Mask, n_documents: int) -> SplitCounts:
+def _split_counts(counts: Counts, n_words: int, truncated: Mask, n_documents: int) -> SplitCounts:
     """Return the counts of a split.
 
     Args:
