@@ -1,17 +1,17 @@
 """Map each character of a text to an ASCII character that represents its class.
 
-The rules of the tokenizer are written for ASCII characters and are applied to the mapped text. For
+The rules of the tokenizer are written for ASCII characters and applied to the mapped text. For
 example, curly quotes are mapped to straight quotes, full-width periods to periods, and capital
-letters of other scripts to "Q", so that no additional rules are needed. The mapped text has the
-same length as the original text, so positions do not change.
+letters of other scripts to "Q", so no additional rules are needed. The mapped text has the same
+length as the original text, so offsets do not change.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-# Other classes are represented by control characters. These cannot be confused with control
-# characters of the text, because those are mapped to SYMBOL.
+# Other classes are represented by control characters. They cannot be confused with control
+# characters in the text, because those are mapped to SYMBOL.
 SYMBOL = "\x01"  # always a token: dashes, emoji, other punctuation, control characters
 ELLIPSIS = "\x02"
 IDEOGRAPH = "\x03"  # always a token: characters of scripts that are written without spaces
@@ -51,7 +51,7 @@ _IDEOGRAPHS = (
 
 
 class _Table(dict[int, str]):
-    """A table for `str.translate`, which is filled when characters are used."""
+    """A table for `str.translate`. Entries are added when a character is first used."""
 
     def __missing__(self, code: int) -> str:
         mapped = self[code] = _ascii_class(chr(code))

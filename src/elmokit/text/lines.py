@@ -1,4 +1,4 @@
-r"""Read lines of text from files, which can be compressed.
+r"""Read lines of text from files, which may be compressed.
 
 Only "\n" and "\r\n" end a line. Other characters that some programs treat as line breaks, for
 example U+2028 and form feeds, are part of the line. Text must be encoded in UTF-8. The encoding is
@@ -26,13 +26,13 @@ MAX_LINE_BYTES = 2**28
 
 
 class Line(NamedTuple):
-    """A line of a file, or a piece of a long line.
+    """A line of a file, or one piece of a long line.
 
     Attributes:
         path: The path of the file, or "standard input".
-        number: The line number, counted from 1.
-        text: The text without the line end.
-        is_end: Whether this is the end of a line. Only False for pieces from `read_pieces`.
+        number: The 1-based line number.
+        text: The text without the line ending.
+        is_end: Whether the line ends here. Always True, except for pieces from `read_pieces`.
     """
 
     path: str
@@ -47,7 +47,7 @@ class Line(NamedTuple):
 
 @dataclass
 class SkippedLines:
-    """The number of lines that were skipped because they are not valid UTF-8.
+    """Counts the lines that are skipped because they are not valid UTF-8.
 
     Attributes:
         allowed: Whether to skip such lines. Otherwise, they raise an error that mentions the
@@ -71,8 +71,8 @@ def read_lines(
     Args:
         paths: Text files. "-" is standard input. Files with the extensions .gz, .xz, .bz2 and .zst
             are decompressed.
-        skipped: Counts lines that are not valid UTF-8, and defines whether they are skipped.
-            Default: such lines raise an error that does not mention --skip-bad.
+        skipped: Whether to skip lines that are not valid UTF-8, and a counter for them. Default:
+            such lines raise an error that does not mention --skip-bad.
 
     Raises:
         DataError: A file is missing, damaged or not valid UTF-8, or a line is too long.
@@ -90,7 +90,7 @@ def read_lines(
 def read_pieces(
     file: str | os.PathLike[str], max_bytes: int, skipped: SkippedLines | None = None
 ) -> Iterator[Line]:
-    """Yield the lines of a file. In contrast to `read_lines`, long lines are split into pieces."""
+    """Yield the lines of a file. Unlike `read_lines`, split long lines into pieces."""
     path = os.fspath(file)
     name = "standard input" if path == STDIN else path
     number, incomplete, is_start = 1, b"", True
@@ -116,7 +116,7 @@ def read_pieces(
 
 
 def _split_incomplete_end(raw: bytes) -> tuple[bytes, bytes]:
-    """Split off the end of a piece if it may be only a part of a character or of a line end."""
+    """Split off the end of a piece if it may be part of a character or of a line ending."""
     for n in range(1, min(4, len(raw)) + 1):
         if raw[-n] & 0xC0 != 0x80:  # the first byte of a character
             return (raw[:-n], raw[-n:]) if raw[-n] >= 0xC0 or raw[-n:] == b"\r" else (raw, b"")
@@ -124,7 +124,7 @@ def _split_incomplete_end(raw: bytes) -> tuple[bytes, bytes]:
 
 
 def _read_raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
-    """Yield lines as bytes, and convert errors of files and decompressors to a `DataError`."""
+    """Yield lines as bytes, and convert errors from files and decompressors to a `DataError`."""
     check_files([path])
     number = 0
     try:
@@ -164,7 +164,7 @@ def check_files(files: Iterable[str | os.PathLike[str]]) -> None:
 def text_size(files: Iterable[str | os.PathLike[str]]) -> int | None:
     """Return the total size of text files in bytes.
 
-    The result is None if a file is compressed, or if it is not a regular file.
+    Return None if any of them is compressed, a Parquet file, or not a regular file.
     """
     paths = [Path(file) for file in files]
     compressed = (*_DECOMPRESSORS, ".parquet")
@@ -192,7 +192,7 @@ _COMPRESSED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"\x28\xb5\x2f\xfd": ".zs
 
 
 def _check_encoding(raw: bytes, name: str) -> bytes:
-    """Return the first line without its byte order mark, if any.
+    """Return the first line without a byte order mark.
 
     Raises:
         DataError: The file is compressed, or not encoded in UTF-8.
@@ -211,8 +211,8 @@ def _check_encoding(raw: bytes, name: str) -> bytes:
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
-# Modules with a function `open`. The first installed module is used. Python has included
-# `compression.zstd` since version 3.14.
+# Modules with a function `open`. The first installed module is used. `compression.zstd` is part of
+# Python 3.14 and later.
 _DECOMPRESSORS = {
     ".gz": ("gzip",),
     ".xz": ("lzma",),

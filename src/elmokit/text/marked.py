@@ -29,8 +29,8 @@ class MarkedWord:
     def __post_init__(self) -> None:
         if not 0 <= self.position < len(self.tokens):
             raise DataError(
-                f"Invalid position {self.position}: expected 0 to {len(self.tokens) - 1} in a list "
-                f"of {plural(len(self.tokens), 'token')}."
+                f"Invalid position {self.position}: expected 0 to {len(self.tokens) - 1} for a "
+                f"list of {plural(len(self.tokens), 'token')}."
             )
 
     @property
@@ -74,7 +74,7 @@ class MarkedWord:
             return _from_tokens(sentence, position)
         if position is not None:
             raise DataError(
-                f"The argument position requires a list of tokens, not a string. {_EXAMPLE}"
+                f"The argument position requires a list of tokens, but got a string. {_EXAMPLE}"
             )
         return _from_tokenized_text(sentence) if tokenized else _from_text(sentence)
 
@@ -82,9 +82,13 @@ class MarkedWord:
 def _from_tokens(sentence: object, position: int | None) -> MarkedWord:
     words = tuple(sentence) if isinstance(sentence, Iterable) else ()
     if not words or not all(isinstance(word, str) for word in words):
-        raise DataError(f"Expected a string or a list of tokens, got {sentence!r:.60}.")
+        raise DataError(
+            f"Invalid sentence {sentence!r:.60}: expected a string or a nonempty list of tokens."
+        )
     if position is None:
-        raise DataError("A list of tokens requires the argument position, counted from 0.")
+        raise DataError(
+            "A list of tokens requires the argument position (0-based index of the word)."
+        )
     return MarkedWord(words, position)
 
 
@@ -121,4 +125,6 @@ def _from_text(text: str) -> MarkedWord:
 
 
 def _bracket_error(count: int, text: str) -> DataError:
-    return DataError(f"Expected one bracketed word in '{text:.80}', found {count}. {_EXAMPLE}")
+    return DataError(
+        f"Found {plural(count, 'bracketed word')} in '{text:.80}': expected exactly one. {_EXAMPLE}"
+    )

@@ -1,8 +1,8 @@
-"""Split text into sentences with rules.
+"""Split text into sentences using rules.
 
 A sentence ends with `.`, `!`, `?` or `...` and any closing quotes and brackets, if they are
 followed by whitespace and a word that does not begin with a lower-case letter. A period does not
-end a sentence after a title ("Mr."), in a reference to a number ("No. 5") and in a list label ("1.
+end a sentence after a title ("Mr."), in a reference to a number ("No. 5"), or in a list label ("1.
 First"). After other abbreviations ("U.S.", "Inc.", "J."), it ends a sentence only if the next word
 is a common first word of a sentence ("The"). In scripts without spaces, full stops always end a
 sentence. Line breaks are treated like spaces, but an empty line always ends a sentence.
@@ -22,8 +22,8 @@ _OPENERS = r"""["'(\[{`\u2018\u201c\u201e\u00ab\u2039\u00bf\u00a1*_-]"""
 _STOPS = r"[.!?\u2026\u203c\u2047-\u2049\u061f\u06d4\u0964\u0965\u0589\u1362\u17d4\u104b]"
 _WIDE_STOPS = r"[\u3002\uff01\uff0e\uff1f\uff61]"
 
-# The time is linear, because quantifiers are possessive and a match cannot start within a sequence
-# of marks. The pattern begins with a single character class, because this is twice as fast as
+# Matching takes linear time, because quantifiers are possessive and a match cannot start within a
+# sequence of marks. The pattern begins with a single character class, which is twice as fast as
 # beginning with the alternatives.
 _CANDIDATE = re.compile(
     rf"[{_STOPS[1:-1]}{_WIDE_STOPS[1:-1]}\n\u2029]"
@@ -46,7 +46,7 @@ _FIRST_WORDS = frozenset(
     | {"While", "With", "What", "Who", "Why", "How", "Not", "One", "Both", "Many", "Most", "All"}
 )
 _CONTINUATIONS = (",", ";", ":", ".", "!", "?")
-_MAX_WORD_LENGTH = 32  # number of characters that are searched for the word before a period
+_MAX_WORD_LENGTH = 32  # number of characters to search for the word before a period
 
 
 def tokenize_sentences(text: str) -> Iterator[list[Token]]:
@@ -80,7 +80,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
     Returns:
         The start and end of each sentence, without surrounding whitespace. Together, the sentences
-        contain all characters of the text except whitespace.
+        contain every non-whitespace character of the text.
     """
     spans: list[tuple[int, int]] = []
     start = _skip_space(text, 0)

@@ -1,6 +1,6 @@
 """Generate reproducible synthetic text for benchmarks.
 
-The frequencies and lengths of words are similar to English. Frequencies follow Zipf's law, with
+Word frequencies and lengths are similar to those of English. Frequencies follow Zipf's law, with
 about 9,000 distinct words in 41,000 tokens.
 """
 
@@ -16,7 +16,7 @@ _N_DISTINCT, _N_TOKENS = 9000, 2 * 1024 * 20
 
 
 def draw_ids(n_words: int, n_tokens: int) -> NDArray[np.int64]:
-    """Draw ids less than `n_words`. Smaller ids are more frequent."""
+    """Draw ids from 0 to `n_words` - 1. Smaller ids are more frequent."""
     ranks = np.arange(1, n_words + 1)
     low, high = 0.5, 2.0
     # Find the exponent by bisection. Larger exponents result in fewer distinct words.

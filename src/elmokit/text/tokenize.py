@@ -1,6 +1,6 @@
-r"""Tokenize sentences by the conventions of the Penn Treebank and UD English EWT.
+r"""Tokenize sentences following the conventions of the Penn Treebank and UD English EWT.
 
-Characters are not changed, and only whitespace is removed. Each token has its offsets, so that
+Characters are not changed, and only whitespace is removed. Each token has character offsets, and
 `sentence[token.start : token.end] == token.text`. The rules, in order of priority:
 
 1. The sentence is split at whitespace into chunks. Chunks are tokenized independently, except for
@@ -8,8 +8,8 @@ Characters are not changed, and only whitespace is removed. Each token has its o
 2. Addresses (URLs, e-mail addresses, host and file names, @user, #tag) and emoticons are tokens.
 3. Numbers can contain punctuation: 1,000.50, 7:30, 11/28/2000, 713-853-3989. Ranges and fractions
    are split (5 - 10, 1 / 2), and so are units, currencies and percentages (7:30 PM, $ 5, 100 %).
-4. Abbreviations include their period (Mr., U.S., e.g., J.), except at the end of a sentence. As in
-   EWT, the final period is a separate token ("at 5 p.m .").
+4. Abbreviations include their period (Mr., U.S., e.g., J.), except at the end of a sentence, where
+   the period is a separate token, as in EWT ("at 5 p.m .").
 5. English clitics are split (do n't, it 's, I 'll), and so are contractions (can not, gon na).
    Other apostrophes within a word are kept (O'Neill, l'homme, 60's). At the beginning or end of a
    word, they are treated as quotes.
@@ -20,8 +20,8 @@ Characters are not changed, and only whitespace is removed. Each token has its o
 Text in other scripts is split at whitespace and punctuation. Han, kana and bopomofo characters are
 single tokens, because the words of these scripts are not separated by spaces. Thai, Lao and Khmer
 text is not split. Control characters, zero-width spaces and byte order marks are single tokens.
-Other invisible characters are part of the word. Very long chunks are only split at punctuation, so
-that the time is linear for any input.
+Other invisible characters are part of the word. Very long chunks are split only at punctuation, so
+tokenization takes linear time for any input.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from elmokit.text.ascii_classes import ELLIPSIS, EXTEND, JOINER, SYMBOL, ascii_c
 
 
 class Token(NamedTuple):
-    """A token and its character offsets, so that `text == sentence[start:end]`."""
+    """A token with its character offsets: `text == sentence[start:end]`."""
 
     text: str
     start: int
@@ -62,7 +62,7 @@ def tokenize(sentence: str) -> list[Token]:
         sentence: A single sentence. Only a period at the end is treated as the end of a sentence.
 
     Returns:
-        The tokens, which together contain all characters of the sentence except whitespace.
+        The tokens. Together, they contain every non-whitespace character of the sentence.
     """
     tokens = words(sentence)
     starts = token_starts(sentence, tokens)
@@ -91,7 +91,7 @@ _CONTRACTED = (
     "(?:that|what|there)(?=s~)|(?:you|they)(?=re~)|(?:you|we|they)(?=ve~))"
 ).replace("~", r"(?![A-Za-z0-9'`])")
 
-# Prefixes and suffixes that are not split, according to the treebank guidelines of the LDC.
+# Prefixes and suffixes that are not split off, following the treebank guidelines of the LDC.
 _PREFIXES = (
     "anti|arch|bi|bio|co|counter|cross|cyber|de|e|eco|ex|extra|hyper|inter|intra|macro|mega|micro|"
     "mid|mini|mis|multi|neo|non|over|pan|para|post|pre|pro|proto|pseudo|psycho|quasi|re|semi|socio|"
@@ -117,7 +117,7 @@ _UNIT = f"(?:{_UNITS}){_END}"
 _PATH_END = r"""(?:[^\s<>"'.,;:!?()\[\]{}]|\([^\s<>()]*\))"""  # the end of a URL is not punctuation
 _NAME = f"(?i:{_DOMAINS}|{_EXTENSIONS}){_END}"
 
-# The time is linear, because lookbehinds prevent matches that start within a word.
+# Matching takes linear time, because lookbehinds prevent matches that start within a word.
 _ADDRESSES = [
     rf"""(?i:(?:https?|ftp)://|mailto:|www\.)[^\s<>"]*{_PATH_END}""",
     rf"(?<![\w.+%-]){_A}[\w.+%-]*@{_A}[\w.-]*{_A}",
@@ -175,7 +175,7 @@ _PLAIN_TOKEN = re.compile("|".join([f"{_A}+", *_PUNCTUATION]))
 _CONTRACTED_WORD = re.compile(_CONTRACTED)
 _DRAWING = re.compile(r"[-=*~_+<>|{}#^]{3,}")  # lines and decorations: ----->  *~*~*  ^_^
 
-# Longer chunks are only split at punctuation, because some rules take quadratic time.
+# Longer chunks are split only at punctuation, because some rules take quadratic time.
 _MAX_CHUNK_LENGTH = 1000
 _MAX_CACHED_LENGTH = 40
 _MAX_CACHED_CHUNKS = 1 << 18
@@ -202,7 +202,7 @@ def _split_chunk(chunk: str, is_final: bool) -> tuple[str, ...]:
 
 
 def _split_final_period(classes: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Split the final period of a sentence from an abbreviation."""
+    """Split off the final period of a sentence that ends with an abbreviation."""
     last = len(spans) - 1
     while last > 0 and classes[slice(*spans[last])] in ("'", '"', "''"):
         last -= 1
@@ -213,9 +213,9 @@ def _split_final_period(classes: str, spans: list[tuple[int, int]]) -> list[tupl
 
 
 class _ChunkCache(dict[str, tuple[str, ...]]):
-    """Caches the tokens of chunks, because most chunks of a text occur many times.
+    """A cache for the tokens of chunks, because most chunks of a text occur many times.
 
-    When the cache is full, it is cleared, because an LRU cache would be slower.
+    The cache is cleared when it is full. An LRU cache would be slower.
     """
 
     def __init__(self, is_final: bool) -> None:

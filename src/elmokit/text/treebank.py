@@ -1,4 +1,4 @@
-"""Replace the escape sequences of the Penn Treebank with the characters that they represent."""
+"""Replace the escape sequences of the Penn Treebank with the characters they represent."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 class Vocabulary:
-    """A list of words. The index of a word is its position in the list, counted from 0.
+    """A list of words. The index of a word is its 0-based position in the list.
 
     Args:
         words: The words, which can contain any character except a newline.
 
     Raises:
-        DataError: A word is empty, contains a newline, or is repeated.
+        DataError: A word is empty, contains a newline, is repeated, or is "!!!MAXTERMID".
     """
 
     def __init__(self, words: Iterable[str]) -> None:
@@ -36,7 +36,8 @@ class Vocabulary:
         problem = _find_problem(self.words, "word")
         if _SKIPPED_LINE in self._index:
             problem = (
-                f"it contains '{_SKIPPED_LINE}', which readers of vocabulary files skip. Remove it."
+                f"it contains '{_SKIPPED_LINE}', which is skipped when a vocabulary file is read. "
+                "Remove it."
             )
         if problem:
             raise DataError(f"Invalid vocabulary: {problem}")
@@ -110,7 +111,7 @@ class Vocabulary:
         if missing:
             raise DataError(
                 f"Missing from the vocabulary of {len(self):,} words: {', '.join(missing)}. Add a "
-                "line for each at the beginning of the file, as in vocabularies of bilm-tf."
+                "line for each at the beginning of the file, as in the vocabularies of bilm-tf."
             )
 
     def __len__(self) -> int:
@@ -130,7 +131,7 @@ class Vocabulary:
 
 
 def _find_problem(words: Sequence[str], unit: str) -> str | None:
-    """Return a description of the first invalid word, with its number counted from 1."""
+    """Return a description of the first invalid word, with its 1-based number."""
     # For valid vocabularies, this check is ten times as fast as the loop below.
     distinct = set(words)
     if len(distinct) == len(words) and "" not in distinct and "\n" not in "".join(words):
