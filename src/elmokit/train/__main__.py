@@ -1,4 +1,4 @@
-"""Run `elmo train`. torchrun uses this module to start several processes."""
+"""Run `elmo train` in each of several processes, which torchrun starts from this module."""
 
 from __future__ import annotations
 

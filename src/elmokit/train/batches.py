@@ -1,4 +1,4 @@
-"""Convert batches of text to the inputs of a training step, which encodes each type only once."""
+"""Convert batches of text to the inputs of training steps, which encode each type only once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Batch:
         index: The index in `types` of each input token, shape (2, T, B).
         targets: The words to predict, with `<UNK>` for unknown words, shape (2, T, B).
         words: The distinct words in `targets`, shape (W,).
-        starts: Whether the state of a row is reset to zero before a token, shape (2, T, B).
+        starts: Whether the state of the row is reset to zero before each token, shape (2, T, B).
     """
 
     types: NDArray[np.int64]
@@ -42,8 +42,8 @@ class Batch:
 def needed_columns(chars: NDArray[np.uint16], max_width: int) -> NDArray[np.uint8]:
     """Return how many character columns each type needs to compute x_k exactly.
 
-    The numbers are rounded up, so that a batch has few groups. Long words, which are rare, get all
-    columns.
+    The numbers are rounded up to keep the number of groups in a batch small. Long words, which are
+    rare, get all columns.
     """
     n_columns = chars.shape[1]
     columns = np.empty(len(chars), dtype=np.uint8)
@@ -62,7 +62,7 @@ def make_batch(stream: StreamBatch, columns: NDArray[np.uint8], n_words: int) ->
     Args:
         stream: The next tokens of all rows.
         columns: Number of character columns that each type needs.
-        n_words: Size V of the vocabulary. Targets that are not less than V become `<UNK>`.
+        n_words: Size V of the vocabulary. Targets with ids of at least V become `<UNK>`.
     """
     types, inverse = np.unique(stream.inputs, return_inverse=True)
     needed = columns[types]
@@ -88,7 +88,7 @@ def read_batches(
     """Yield an infinite sequence of batches, each with the position of the streams after it.
 
     Batches are prefetched, so a checkpoint must store the position after the last batch that was
-    used, and not the current position of the streams.
+    used, not the current position of the streams.
     """
     for stream in streams:
         yield make_batch(stream, columns, n_words), streams.position()

@@ -13,8 +13,8 @@ A checkpoint contains everything that is needed to resume the run with bit-ident
 Only rank 0 writes checkpoints. They contain the LSTM states of the rows of all ranks, so that a run
 can be resumed with a different number of ranks.
 
-Each checkpoint is written atomically before older ones are removed, so that there is always a
-complete one.
+Each checkpoint is written atomically before older ones are removed, so there is always a complete
+one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Progress:
 
     Attributes:
         step: Number of completed steps.
-        position: Position in the data, see `Streams.position`.
+        position: Position in the data; see `Streams.position`.
         best: The best held-out perplexity so far.
         best_step: The step with the best perplexity.
         evaluations_since_best: Number of evaluations after `best_step`, for early stopping.
@@ -130,7 +130,7 @@ def load(path: Path, step: TrainStep, n_steps: int) -> None:
     group = step.group
     _read_into(named_weights(step.bilm, step.head), path / WEIGHTS)
     _read_into(_optimizer_state(step), path / OPTIMIZER)
-    # Tensors for the rows of all ranks, which are overwritten.
+    # Allocate tensors for the rows of all ranks. Their values are overwritten.
     state = {n: t.repeat(1, 1, group.world_size, 1) for n, t in step.state._asdict().items()}
     random_state = torch.empty_like(torch.get_rng_state())
     _read_into({**state, "random": random_state}, path / STATE)
@@ -139,13 +139,13 @@ def load(path: Path, step: TrainStep, n_steps: int) -> None:
 
 
 def load_accumulators(step: TrainStep, initial: ModelParts | None) -> None:
-    """Initialize Adagrad with the accumulators of the initial model, if it has any.
+    """Initialize Adagrad with the accumulators of the initial model, if any.
 
     Adagrad divides each gradient by the square root of the sum of all previous squared gradients.
     Without this sum, the first updates of a trained model would be too large.
 
     Args:
-        step: A new training step. Parameters without an accumulator keep the initial value, 1.
+        step: A new training step. Parameters without an accumulator keep the initial value of 1.
         initial: The initial model.
 
     Raises:
@@ -215,7 +215,7 @@ def _optimizer_state(step: TrainStep) -> dict[str, Tensor]:
 def _restore_random_state(path: Path, group: Group, random_state: Tensor, n_steps: int) -> None:
     """Restore the random state of this rank.
 
-    If the number of ranks has changed, only rank 0 restores its state, and the others are seeded.
+    If the number of ranks has changed, only rank 0 restores its state. The others get new seeds.
     """
     file = path / RANDOM
     n_saved = read_shapes(file)["random"][0] if file.is_file() else 1
@@ -230,7 +230,7 @@ def _restore_random_state(path: Path, group: Group, random_state: Tensor, n_step
 
 
 def _read_into(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Overwrite tensors with those of a file."""
+    """Overwrite tensors with those in a file."""
     shapes: dict[str, Shape] = {name: tuple(t.shape) for name, t in tensors.items()}
     stored = read_tensors(path, shapes)
     with torch.no_grad():
@@ -241,7 +241,7 @@ def _read_into(tensors: Mapping[str, Tensor], path: Path) -> None:
 def _remove_old(run: Path, progress: Progress, keep: int) -> None:
     """Remove older checkpoints except the newest `keep` and the best.
 
-    Checkpoints of later steps are damaged, and the run will replace them.
+    Checkpoints of later steps are kept, because they are damaged and the run will replace them.
     """
     newest = f"step-{progress.step:08d}"
     best = f"step-{progress.best_step:08d}"

@@ -30,19 +30,19 @@ class RunConfig(Settings):
 
     Attributes:
         model: The configuration of the biLM.
-        step: The batch size and objective.
+        step: The batch size and training objective.
         optimizer: The optimizer and learning-rate schedule.
         max_steps: Total number of steps.
         restart: Probability that the state of a row is reset to zero at the beginning of a
-            sentence, so that the model learns `state="reset"`. It is always reset at the beginning
-            of a document.
+            sentence, so that the model also learns to start from the zero state (`state="reset"`).
+            It is always reset at the beginning of a document.
         log_every: Steps between lines of metrics.
         evaluate_every: Steps between evaluations on held-out text. 0: only at the end.
         checkpoint_every: Steps between checkpoints. 0: only at the end.
         keep: Number of checkpoints to keep.
-        patience: Stop after this number of evaluations without improvement. 0: never.
+        patience: Stop after this number of evaluations without improvement. 0: never stop early.
         seed: Random seed for initial weights, document order, negative samples and dropout.
-        start: Fingerprint of the initial weights of a fine-tuning run. Empty for new weights.
+        start: Fingerprint of the initial weights of a fine-tuning run. Empty for random weights.
     """
 
     model: BiLMConfig
@@ -80,7 +80,7 @@ def run_preset(name: str) -> RunConfig:
             evaluate_every=200,
             checkpoint_every=200,
         )
-    # A larger beta2 adapts too slowly: see recipes/english.md.
+    # With a larger beta2, AdamW adapts too slowly; see recipes/english.md.
     learning_rate = {"small": 4e-3, "medium": 4e-3, "original": 2.5e-3}[name]
     return RunConfig(
         model,
@@ -98,12 +98,12 @@ def with_length(
     max_tokens: int | None = None,
     epochs: float | None = None,
 ) -> RunConfig:
-    """Return a config with a different length, specified as steps, tokens or epochs.
+    """Return the settings with a different length of the run, in steps, tokens or epochs.
 
     Args:
         config: The settings of the run.
         n_tokens: Number of tokens in the corpus.
-        max_steps: Number of steps. Default: that of `config`.
+        max_steps: Number of steps. Default: `config.max_steps`.
         max_tokens: Number of tokens to read.
         epochs: Number of passes over the corpus.
 
@@ -112,7 +112,9 @@ def with_length(
     """
     units = {"max_steps": max_steps, "max_tokens": max_tokens, "epochs": epochs}
     if len(names := [name for name, value in units.items() if value is not None]) > 1:
-        raise ConfigError(f"Expected only one of {', '.join(units)}, not {' and '.join(names)}.")
+        raise ConfigError(
+            f"{' and '.join(names)} cannot be combined. Expected only one of {', '.join(units)}."
+        )
     if max_tokens is not None:
         max_steps = math.ceil(validate("max_tokens", max_tokens, Positive) / config.tokens_per_step)
     if epochs is not None:

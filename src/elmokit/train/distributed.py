@@ -8,14 +8,14 @@ ranks must have access to the directories DATA and RUN. Only rank 0 writes, eval
 
 `DistributedDataParallel` is not used, because it relies on autograd hooks, while `FastStep`
 computes most gradients without autograd. It would also send the entire gradient of the head. Here,
-only the rows that were used by any rank are sent: the negatives, which are the same on all ranks
+only the rows that any rank has used are sent: the negatives, which are the same on all ranks
 because they depend only on (seed, step, direction), and the target words of all ranks.
 
 Compared to a single process with the same settings:
 
 - The documents and restarts of each row, the negatives and the schedule are identical.
 - Losses, gradients and clipping also use the mean over all rows, but the order of summation is
-  different. Without dropout, in float32, losses agree to about 1e-6.
+  different. In float32 without dropout, losses agree to within about 1e-6.
 - Dropout masks are different. They depend on the seed and the rank.
 - A run that is resumed with the same number of ranks is bit-identical on a CPU, including dropout.
   With a different number of ranks, it continues from the same weights, optimizer moments, LSTM
@@ -40,10 +40,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from elmokit.errors import ConfigError, ElmoError
+from elmokit.progress import plural
 from elmokit.train.batches import Batch
 
-# Other ranks wait while rank 0 evaluates and exports. If a rank exits, its closed connection or
-# torchrun stops the others without waiting for the timeout.
+# Long, because other ranks wait while rank 0 evaluates and exports. If a rank exits, the closed
+# connection or torchrun stops the others before the timeout.
 _TIMEOUT = timedelta(hours=2)
 
 
@@ -100,7 +101,7 @@ class Group:
             return batch
         is_used = torch.zeros(n_words, dtype=torch.uint8)
         is_used[torch.from_numpy(batch.words)] = 1
-        # The words are on the CPU, so reducing them there does not wait for the GPU.
+        # The words are on the CPU. Reducing them there does not wait for the GPU.
         dist.all_reduce(is_used, dist.ReduceOp.MAX)
         return dataclasses.replace(batch, words=np.flatnonzero(is_used.numpy()))
 
@@ -108,11 +109,11 @@ class Group:
     def average(
         self, tensors: Sequence[Tensor], head: Mapping[str, Tensor], words: Sequence[Tensor]
     ) -> None:
-        """Replace tensors by their mean over all ranks, in a single reduction.
+        """Replace tensors with their mean over all ranks, in a single reduction.
 
         Args:
             tensors: Gradients and losses.
-            head: Gradients of the head by name. Only the rows in `words` are not zero.
+            head: Gradients of the head, by name. All rows except those in `words` are zero.
             words: Indices of rows of the head, the same on all ranks. They may contain duplicates.
         """
         if self.world_size == 1:
@@ -135,7 +136,7 @@ class Group:
     # -------------------------------------------------------------------------------------- host
 
     def any(self, flag: bool) -> bool:
-        """Return whether the flag is set on any rank."""
+        """Return whether `flag` is True on any rank."""
         if self.world_size == 1:
             return flag
         flags = torch.tensor([int(flag)])
@@ -150,7 +151,7 @@ class Group:
         return shared[0]
 
     def check_identical(self, description: str, tensors: Iterable[Tensor]) -> None:
-        """Raise an error on all ranks if tensors are not bit-identical on all ranks."""
+        """Raise an error on all ranks unless the tensors of all ranks are bit-identical."""
         if self.world_size == 1:
             return
         digest = hashlib.sha256()
@@ -161,9 +162,10 @@ class Group:
         if len(set(digests)) > 1:
             ranks = [rank for rank, value in enumerate(digests) if value != digests[0]]
             raise ElmoError(
-                f"The {description} of rank {', '.join(map(str, ranks))} differ from those of rank "
-                "0. All ranks must use the same versions of elmokit and torch, settings, DATA and "
-                "RUN. Fix the differences, then continue with --resume."
+                f"The {description} of rank 0 differ from those of other ranks "
+                f"({', '.join(map(str, ranks))}). All ranks must use the same versions of elmokit "
+                "and torch, settings, DATA and RUN. Fix the differences, then use --resume to "
+                "continue."
             )
 
 
@@ -173,7 +175,7 @@ SINGLE_PROCESS = Group()
 
 @contextmanager
 def join(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
-    """Connect the processes started by torchrun, if any, for the duration of the block.
+    """Connect the processes started by torchrun, if any, for the duration of a `with` block.
 
     Args:
         device: The requested device.
@@ -200,7 +202,7 @@ def join(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
         if "gloo" not in str(error):
             raise
         raise ElmoError(
-            f"Rank {group.rank} lost the connection to another rank ({error}). See the output of "
+            f"Rank {group.rank} lost the connection to another rank ({error}). Check the output of "
             "that rank. To continue from the last checkpoint, use --resume."
         ) from error
     finally:
@@ -217,7 +219,7 @@ def _local_gpu(device: torch.device) -> torch.device:
         )
     if local_rank >= n_gpus:
         raise ConfigError(
-            f"There is no GPU for process {local_rank}: this machine has {n_gpus}. Reduce "
-            f"--nproc_per_node to at most {n_gpus}, or use --device cpu."
+            f"There is no GPU for process {local_rank}: this machine has {plural(n_gpus, 'GPU')}. "
+            f"Reduce --nproc_per_node to at most {n_gpus}, or use --device cpu."
         )
     return torch.device("cuda", local_rank)

@@ -2,7 +2,7 @@
 
 The forward LM predicts each word of a sentence and `</S>`, and the backward LM predicts each word
 and `<S>`. Words that are not in the vocabulary count as `<UNK>`. The perplexity without these words
-is also reported. The mean of both directions is the geometric mean of their perplexities.
+is reported as well. The mean of both directions is the geometric mean of their perplexities.
 
 The initial LSTM state is zero at the beginning of each document ("carry") or each sentence
 ("reset"), or the warm state of the model at the beginning of each sentence ("warm"). Results do not
@@ -78,14 +78,18 @@ class LossSums:
         self.unknown = 0
 
     def add(self, losses: Losses) -> None:
-        """Add the losses of a sequence."""
+        """Add the losses of a text."""
         known = np.where(losses.unknown, 0.0, losses.values)
         self._sums += np.stack([losses.values.sum(axis=1), known.sum(axis=1)], axis=1)
         self.targets += losses.values.shape[1]
         self.unknown += int(losses.unknown[0].sum())
 
     def perplexity(self, state: str) -> Perplexity:
-        """Return the perplexity of all sequences."""
+        """Return the perplexity of all texts added so far.
+
+        Args:
+            state: The initial state to store in the result.
+        """
         means = self._sums[:, 0] / max(1, self.targets)
         known = self._sums[:, 1].sum() / max(1, 2 * (self.targets - self.unknown))
         return Perplexity(
@@ -109,8 +113,8 @@ def make_encoder(engine: Engine, chars: NDArray[np.uint16] | None) -> Encode:
     """Return a function from types to x_k.
 
     Args:
-        engine: The model.
-        chars: The character ids of all types. None for models with word input.
+        engine: The engine that runs the model.
+        chars: The character ids of all types; None for a model that reads words.
     """
 
     def encode(types: NDArray[np.int64]) -> Tensor:
@@ -142,7 +146,7 @@ def evaluate(
 
     Args:
         scorer: The language models.
-        types: The types of the text, see `make_text_types`.
+        types: The types of the text; see `make_text_types`.
         tokens: The ids of a prepared corpus.
         documents: The start of each document, and the end of the last one.
         state: The initial state: "carry", "reset" or "warm".

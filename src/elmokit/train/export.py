@@ -39,7 +39,7 @@ def export(
         config: The settings of the run.
         out: The run directory.
         progress: The progress of the run.
-        initial: The initial model, if the run fine-tuned one.
+        initial: The initial model of a fine-tuning run.
         log: Called with each log message.
         warm_state: Also compute the warm state from the beginning of the corpus.
     """

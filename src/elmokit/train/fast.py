@@ -1,13 +1,13 @@
 """The training step for CUDA GPUs, with the fused kernels of `model/kernels/` in bfloat16.
 
 Master weights, cells, gradients and the optimizer are in float32. A step is recorded as a CUDA
-graph with fixed-size buffers, so that the CPU only copies the inputs and replays the graph. The
-number of types and target words varies between batches. They are padded to the size of the buffers,
-called the capacity, which does not change the results. If a batch does not fit, a larger graph is
-recorded.
+graph with fixed-size buffers, so the CPU only needs to copy the inputs and replay the graph. The
+numbers of types and target words vary between batches. They are padded to the size of the buffers
+(the capacity), which does not change the results. If a batch does not fit, a new graph with larger
+buffers is recorded.
 
 With several processes, no graph is recorded, because the gradients are averaged during the step. If
-ranks recorded larger graphs in different steps, the order of communication would differ.
+ranks recorded new graphs in different steps, the order of communication would differ.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FastStep:
     Args:
         bilm: The model, on a CUDA device. Its LSTM parameters become views of stacked tensors.
         head: The LM head, on the same device.
-        chars: Character ids of all types, which are copied to the device.
+        chars: Character ids of all types. They are copied to the device.
         config: The batch size and objective. `rows` is the number of rows of this process.
         optimizer: The settings of the optimizer.
         dtype: The dtype of matrix products.
@@ -75,11 +75,11 @@ class FastStep:
             lstm, rows, steps, dropout=config.dropout, dtype=dtype, device=self.device
         )
         self.weights = StackedWeights.from_bilm(bilm)
-        # The gradients are computed in `dtype`, but sums over ranks need more precision.
+        # The gradients are computed in `dtype`, but sums over ranks require more precision.
         gradient_dtype = dtype if group.world_size == 1 else torch.float32
         self.d_weights = StackedWeights.zeros(lstm, self.device, gradient_dtype)
         self.optimizer = self._make_optimizer(optimizer)
-        # Zero between steps, because the optimizer clears the rows that a step has used.
+        # Zero at the start of each step: the optimizer clears the rows that the last step used.
         self.head_gradients = {
             name: torch.zeros_like(parameter.data) for name, parameter in head.named_parameters()
         }
@@ -111,10 +111,11 @@ class FastStep:
     def state(self, state: LstmState) -> None:
         self.cell.copy_(state.cell.transpose(0, 1).flatten(0, 1))
         self.hidden.copy_(state.hidden.transpose(0, 1).flatten(0, 1))
-        self._reset_graph()  # new weights were also loaded, and the graph uses copies of old ones
+        # The state is set when a checkpoint is loaded. The graph uses copies of the old weights.
+        self._reset_graph()
 
     def moments(self) -> dict[str, Tensor]:
-        """Return views of the optimizer's moments, by kind of moment and name of the parameter."""
+        """Return views of the optimizer's moments, by kind of moment and parameter name."""
         moments: dict[str, Tensor] = {}
         for kind, tensors in self.optimizer.moments.items():
             stacked = StackedWeights(*(tensors[name] for name in StackedWeights._fields))
@@ -286,5 +287,5 @@ class FastStep:
 
 
 def _split_directions(stacked: Tensor) -> Tensor:
-    """Convert shape (2L, B, n), which alternates directions, to (2, L, B, n)."""
+    """Convert a tensor with alternating directions, (2L, B, n), to the shape (2, L, B, n)."""
     return stacked.view(-1, 2, *stacked.shape[1:]).transpose(0, 1)

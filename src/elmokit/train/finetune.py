@@ -1,15 +1,15 @@
 """Fine-tuning: continue the training of a biLM on in-domain text.
 
 If the model has an LM head, the biLM and the head are trained together, on text that was prepared
-with the vocabulary of the model. If it does not have a head, like the weights published by
-AllenNLP, a new head is created for the vocabulary of the text. In the first `head_steps` steps,
-only the new head is trained, because its gradients would damage the biLM.
+with the vocabulary of the model. If it has no head, like the weights published by AllenNLP, a new
+head is created for the vocabulary of the text. In the first `head_steps` steps, only the new head
+is trained, because its gradients would otherwise damage the biLM.
 
 Checkpoints of bilm-tf contain the accumulators of Adagrad. They are used if the optimizer is
 "adagrad".
 
 The training loop is the same as for a new model. The default learning rate is lower, because the
-weights are already trained.
+weights have already been trained.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ from elmokit.train.metrics import read_evaluations
 from elmokit.train.optimizer import OptimizerConfig
 from elmokit.train.step import StepConfig
 
-# The default number of rows gives about this many steps per epoch, within the limits _ROWS: small
-# texts need small batches for a sufficient number of steps, and large batches are more efficient.
+# By default, the number of rows is chosen to give about this many steps per epoch, within the
+# limits _ROWS. Small texts need small batches for a sufficient number of steps, but large batches
+# are more efficient.
 _STEPS_PER_EPOCH = 1000
 _ROWS = (16, 1024)
 
@@ -71,7 +72,7 @@ def prepare_initial_model(
     if parts.bilm.config.char_cnn is None:
         raise ConfigError(
             f"{parts.source} has no character CNN, so it cannot be fine-tuned. Use another model, "
-            "or train a new model for your language with: elmo prepare, elmo train."
+            "or train a new one with `elmo prepare` and `elmo train`."
         )
     if parts.head is None or new_head:
         head = make_unigram_head(corpus, parts.bilm.config.lstm.projection_dim)
@@ -101,7 +102,7 @@ def make_unigram_head(corpus: Corpus, projection_dim: int) -> LMHead:
     Training converges faster than with random weights.
     """
     head = LMHead(corpus.n_words, projection_dim)
-    # Add 1, because words of a given vocabulary may not occur in the corpus.
+    # Add 1, because the words of a given vocabulary need not occur in the corpus.
     counts = corpus.target_counts.astype(np.float64) + 1.0
     with torch.no_grad():
         head.weight.zero_()
@@ -125,10 +126,10 @@ def finetune_config(
         initial: The initial model.
         corpus: The text.
         epochs: Number of epochs. Default: 2 with a new head, otherwise 1.
-        max_steps: Total number of steps, instead of `epochs`.
+        max_steps: Total number of steps. Replaces `epochs`.
         head_steps: Number of initial steps in which only the head is trained. Default: half of all
             steps for a new head, otherwise 0.
-        settings: Changes to the settings, as `name=value` with dotted names.
+        settings: Changes to the settings, as `NAME=VALUE` with dotted names.
         seed: Random seed for document order, negative samples and dropout.
 
     Raises:
@@ -168,12 +169,12 @@ def perplexity_by_stage(config: RunConfig, run: TrainResult) -> dict[str, dict[s
     """Return the held-out perplexities of a fine-tuning run.
 
     Args:
-        config: The settings of the run, see `finetune_config`.
+        config: The settings of the run; see `finetune_config`.
         run: The result of `train` with these settings.
 
     Returns:
-        The evaluations "before" training, after the steps that only train the "head" (if any), and
-        "after" training. Evaluations that were not run are missing.
+        The evaluations "before" training, after the steps that train only the "head" (if any), and
+        "after" training. Evaluations that were not run are omitted.
     """
     evaluations = read_evaluations(run.model.parent)
     steps = {"before": 0, "head": config.optimizer.head_steps, "after": run.steps}

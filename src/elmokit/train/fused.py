@@ -1,8 +1,8 @@
 """AdamW as fused Triton kernels, which read each weight, gradient and moment only once.
 
 The reference implementation is `elmokit.train.optimizer.Optimizer`. The kernel for the biLM also
-writes copies of the weights in the dtype of matrix products. The kernel for the head updates only
-the rows that were used, and clears their gradients. The gradient norm is computed first.
+writes copies of the weights in the dtype of the matrix products. The kernel for the head updates
+only the rows that were used, and clears their gradients. The gradient norm is computed first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BLOCK = 1024
 
 @triton.jit
 def _adamw(w, g, mean, square, scalars_ptr):
-    """Return the new weight and moments. A scale of 0 replaces the gradient by zero."""
+    """Return the new weight and moments. A scale of 0 replaces the gradient with zero."""
     rate = tl.load(scalars_ptr)
     scale = tl.load(scalars_ptr + 1)
     correction_mean = tl.load(scalars_ptr + 2)
@@ -140,8 +140,8 @@ class FusedAdamW(Optimizer):
         tensors: The tensors to train, by name.
         head: The LM head.
         config: The settings.
-        copies: Copies of some tensors in the dtype of matrix products, by name. They are updated
-            together with the tensors.
+        copies: Copies of some of the tensors in the dtype of the matrix products, by name. They are
+            updated together with the tensors.
     """
 
     def __init__(
@@ -166,13 +166,13 @@ class FusedAdamW(Optimizer):
         words: Sequence[Tensor],
         n_targets: Tensor | None = None,
     ) -> Tensor:
-        """Update the weights, see `Optimizer.step`. Gradients can have different dtypes."""
+        """Update the weights; see `Optimizer.step`. Gradients can have different dtypes."""
         self.count += 1
         rows, is_first = torch.cat(list(words)), self._is_first(words, n_targets)
         norm = self._norm(gradients, head_gradients, rows, is_first)
         scale = self._scale(norm)
         if gradients:
-            # The bias correction starts after the steps that only train the head.
+            # The bias correction starts after the steps that train only the head.
             scalars = self._scalars(rate, scale, self.count - self.config.head_steps)
             self._update_tensors(gradients, scalars)
         scalars = self._scalars(rate, scale, self.count)

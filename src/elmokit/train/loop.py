@@ -37,7 +37,7 @@ from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.step import PlainStep, StepResult, TrainStep, explain_out_of_memory
 
 # Settings that can be changed when a run is resumed: its length, how often it logs and saves, and
-# settings that help if the loss becomes NaN or infinite.
+# settings that help if the loss has become NaN or infinite.
 _CHANGEABLE_SETTINGS = (
     *("max_steps", "log_every", "evaluate_every", "checkpoint_every", "keep", "patience"),
     *("optimizer.learning_rate", "optimizer.head_rate", "optimizer.clip", "optimizer.skip_norm"),
@@ -59,7 +59,7 @@ class TrainResult:
         steps: Number of completed steps.
         tokens: Number of tokens read.
         perplexity: The most recent held-out perplexity; None without held-out text.
-        interrupted: Whether a signal stopped the run, which can then be resumed.
+        interrupted: Whether a signal stopped the run. If so, the run can be resumed.
         model: The model directory.
     """
 
@@ -156,8 +156,8 @@ def train(
                         n = plural(config.patience, "evaluation")
                         log(f"No improvement in {n}; stopping early.")
                         break
-                interrupted = group.any(stop.is_set())
-                if interrupted:  # further signals, for example from torchrun, are still blocked
+                interrupted = group.any(stopped.is_set())
+                if interrupted:  # further signals, for example from torchrun, are ignored here
                     _save(out, step, progress, config, corpus, pending)
                     log(f"Stopped at step {progress.step:,}; continue with --resume.")
         finally:
@@ -192,7 +192,7 @@ def make_step(
         chars: Character ids of all types in the corpus.
         n_words: Size of the vocabulary.
         device: The device to train on.
-        cuda_graphs: Record the step as a CUDA graph.
+        graphs: Record the step as a CUDA graph, if possible.
         group: The processes of the run.
         initial: The initial biLM and head. Default: random weights, derived from the seed.
     """
@@ -228,7 +228,7 @@ def make_step(
 def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
     if documents < rows:
         log(
-            f"Note: The corpus has only {plural(documents, 'document')} (counting each part of a "
+            f"Note: the corpus has only {plural(documents, 'document')} (counting each part of a "
             f"split document) for {rows:,} rows, so several rows read the same text at the same "
             "time. Training with fewer rows is faster and gives equally good results: --set "
             "step.rows=..."
@@ -241,14 +241,15 @@ def _start_or_resume(
     """Return the progress of a new run, or load the newest checkpoint of an existing run.
 
     Raises:
-        ConfigError: `out` contains a run, but `resume` is False or the settings are different.
-        DataError: The run uses a different corpus.
+        ConfigError: The directory contains a run but `resume` is False, or the settings of the run
+            are different.
+        DataError: The run was started with a different corpus.
     """
     newest = checkpoint.newest(out)
     if newest is None:
         if (out / MODEL).exists():  # the checkpoints of a finished run were removed
             raise ConfigError(
-                f"{out} already contains a model, which would be replaced. Choose another "
+                f"{out} already contains a model, which would be overwritten. Choose another "
                 "directory for the run."
             )
         if resume:
@@ -262,8 +263,8 @@ def _start_or_resume(
     path, progress, stored = checkpoint.newest_intact(out, log)
     if stored.get("corpus") != corpus.fingerprint:
         raise DataError(
-            f"The run in {out} was started with a different corpus than {corpus.path}. Use the "
-            "original corpus, or start a new run."
+            f"The run in {out} was not started with the corpus {corpus.path}. Use the original "
+            "corpus, or start a new run in another directory."
         )
     previous = RunConfig.from_dict(stored.get("run"))
     changed = differences(config, previous, ignore=_CHANGEABLE_SETTINGS)

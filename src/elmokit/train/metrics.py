@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import DataError, optional_imports, output_error
+from elmokit.errors import DataError, optional_imports
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.regular import check_regular_files
 from elmokit.train.config import RunConfig
@@ -27,9 +27,9 @@ class Metrics:
 
     Args:
         run: The run directory.
-        n_steps: Number of completed steps. If the run was interrupted after its last checkpoint,
-            the file contains metrics of later steps, which are removed.
-        tensorboard: Also write event files.
+        n_steps: Number of completed steps. Metrics of later steps are removed from the file. They
+            exist if the run was killed after its last checkpoint.
+        tensorboard: Also write TensorBoard event files.
     """
 
     def __init__(self, run: Path, n_steps: int, *, tensorboard: bool = False) -> None:
@@ -44,7 +44,7 @@ class Metrics:
             self._tensorboard = SummaryWriter(str(run / "tensorboard"), purge_step=n_steps)
 
     def write(self, values: dict[str, Any]) -> None:
-        """Append a line of metrics, which include the `step` and the number of `tokens`."""
+        """Append a line of metrics. `values` must include the `step`."""
         self._file.write(json.dumps(values) + "\n")
         self._file.flush()
         if self._tensorboard is not None:
@@ -66,7 +66,7 @@ class Metrics:
 
 
 def read_evaluations(run: Path) -> dict[int, dict[str, Any]]:
-    """Return the held-out metrics of a run by step."""
+    """Return the held-out metrics of a run, by step."""
     evaluations = {}
     for _, values in _read_records(run / FILE):
         valid = {k.removeprefix("valid_"): v for k, v in values.items() if k.startswith("valid_")}
@@ -110,7 +110,9 @@ def _read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         lines = path.read_text("utf-8", "replace").splitlines()
     except OSError as error:
-        raise output_error(path, error) from error
+        raise DataError(
+            f"Cannot read {path}: {error.strerror}. Check the file and its permissions."
+        ) from error
     for number, line in enumerate(lines, 1):
         try:
             values = json.loads(line)
@@ -118,7 +120,7 @@ def _read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except (ValueError, TypeError, KeyError):
             if number < len(lines):
                 raise DataError(
-                    f"{path}:{number} is not a JSON object with a step. Remove the line."
+                    f"{path}:{number}: expected a JSON object with a step. Remove the line."
                 ) from None
             continue
         yield line, values

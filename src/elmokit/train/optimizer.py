@@ -1,4 +1,4 @@
-"""The optimizer, which updates all weights of the biLM and the rows of the head that a step used.
+"""The optimizer, which updates the biLM and those rows of the head that a step has used.
 
 A step uses only the target words and the negatives, for example 20,000 of 150,000 rows. The
 gradient of all other rows is zero. With Adagrad, skipping these rows is exact, because a zero
@@ -32,17 +32,17 @@ class OptimizerConfig(Settings):
         decay: Decay of the learning rate after the warm-up, "cosine" or "linear".
         final: Learning rate at the end, as a fraction of the peak. 1: no decay.
         clip: Maximum gradient norm. Larger gradients are scaled down.
-        skip_norm: After the warm-up, gradients with a larger norm are replaced by zero. Clipping is
-            not sufficient for exploding gradients, because AdamW is invariant to their scale. The
-            default is far above normal values (see `gradient_norm` in metrics.jsonl). During the
-            warm-up, large gradients are normal.
+        skip_norm: After the warm-up, gradients with a larger norm are replaced with zero. Clipping
+            is not sufficient for exploding gradients, because AdamW is invariant to their scale.
+            The default is far above normal values (see `gradient_norm` in metrics.jsonl). During
+            the warm-up, large gradients are normal.
         beta1: Decay rate of the first moment (AdamW).
         beta2: Decay rate of the second moment (AdamW).
         epsilon: Added to the denominator (AdamW and Adagrad).
         weight_decay: Weight decay (AdamW).
         head_steps: Number of initial steps in which only the head is trained, for a new head on a
             trained biLM. The main schedule starts after these steps.
-        head_rate: Peak learning rate of these steps.
+        head_rate: Peak learning rate during these steps.
     """
 
     kind: Kind = "adamw"
@@ -60,7 +60,7 @@ class OptimizerConfig(Settings):
     head_rate: Positive = 4e-3
 
     def learning_rate_at(self, step: int, total: int) -> float:
-        """Return the learning rate of a step, counted from 0, of `total` steps."""
+        """Return the learning rate of a 0-based step of a run with `total` steps."""
         if step < self.head_steps:
             return self.head_rate * self._schedule(step, self.head_steps)
         return self.learning_rate * self._schedule(step - self.head_steps, total - self.head_steps)
@@ -79,7 +79,7 @@ class OptimizerConfig(Settings):
 class Optimizer:
     """AdamW or Adagrad for the tensors of a biLM and the rows of its head.
 
-    `step` does not synchronize with the device, so that it can be part of a CUDA graph.
+    `step` does not synchronize with the device, so it can be part of a CUDA graph.
 
     Args:
         tensors: The tensors to train, by name.
@@ -121,7 +121,7 @@ class Optimizer:
             rate: Learning rate, a scalar tensor.
             gradients: Gradients of the tensors, in the same order. They are modified in place.
                 Empty in the first `head_steps` steps, in which the tensors are frozen.
-            head_gradients: Gradients of the head by name. The rows in `words` are set to zero.
+            head_gradients: Gradients of the head, by name. The rows in `words` are set to zero.
             words: Lists of the rows of the head that have a gradient. A list must not contain
                 duplicates, except for the padding of the first list.
             n_targets: Length of the first list without padding. Default: it is not padded.
@@ -148,7 +148,7 @@ class Optimizer:
         return norm
 
     def head_moments(self) -> dict[str, Tensor]:
-        """Return the moments of the head, by kind of moment and name of the parameter."""
+        """Return the moments of the head, by kind of moment and parameter name."""
         return {
             f"{kind}.head.{name}": tensor
             for kind, tensors in self.row_moments.items()
@@ -163,7 +163,7 @@ class Optimizer:
         return torch.where(is_used, torch.clamp(c.clip / (norm + 1e-6), max=1.0), 0.0)
 
     def _is_first(self, words: Sequence[Tensor], n_targets: Tensor | None) -> Tensor:
-        """Return whether each word is its first occurrence in the concatenated lists."""
+        """Return whether each entry of the concatenated lists is the first one of its word."""
         masks = []
         for i, indices in enumerate(words):
             if i == 0 and n_targets is not None:
@@ -186,7 +186,7 @@ class Optimizer:
             torch._foreach_mul_(gradients, rate)
             torch._foreach_sub_(tensors, gradients)
             return
-        # The bias correction starts after the steps that only train the head.
+        # The bias correction starts after the steps that train only the head.
         count = self.count - c.head_steps if c.head_steps else self.count
         torch._fused_adamw_(
             tensors,
@@ -205,7 +205,7 @@ class Optimizer:
         )
 
     def _row_step(self, rate: Tensor, name: str, rows: Tensor, gradient: Tensor) -> None:
-        # Duplicate rows are computed from the same values, because all reads precede all writes.
+        # Duplicate rows get the same values, because all reads precede all writes.
         c = self.config
         weight, square = self.head[name], self.row_moments["square"][name]
         if c.kind == "adagrad":

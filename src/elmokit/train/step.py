@@ -29,7 +29,7 @@ from elmokit.train.optimizer import Optimizer, OptimizerConfig
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of a step, as scalar tensors, because converting them to floats would block.
+    """The result of a step. The values are tensors, because converting them to floats would block.
 
     Attributes:
         forward_loss: Mean sampled loss of the forward LM.
@@ -49,7 +49,7 @@ class StepConfig(Settings):
         rows: The number of rows B (streams of text) in a batch.
         steps: The number of time steps T of truncated backpropagation through time.
         negatives: Number of negative samples. 0 means the full softmax.
-        dropout: Dropout rate for the input of each layer and the top output.
+        dropout: Dropout rate for the input of each layer and for the top output.
         gradient_scale: Factor by which the gradient is multiplied before clipping. bilm-tf uses
             the value of `steps`.
         seed: Random seed for negative samples and dropout.
@@ -69,7 +69,7 @@ class TrainStep(Protocol):
     Attributes:
         bilm: The model.
         head: The LM head.
-        optimizer: The optimizer of both.
+        optimizer: The optimizer of the model and the head.
         group: The processes of the run.
         state: The LSTM states of the rows.
     """
@@ -84,11 +84,11 @@ class TrainStep(Protocol):
         """Run step `number` with the learning rate `rate`."""
 
     def moments(self) -> dict[str, Tensor]:
-        """Return views of the optimizer's moments, by kind of moment and name of the parameter."""
+        """Return views of the optimizer's moments, by kind of moment and parameter name."""
 
     @property
     def capacity(self) -> Mapping[int, int] | None:
-        """The sizes of fixed-size buffers, if any. They affect rounding."""
+        """The sizes of fixed-size buffers, if any. They affect rounding errors."""
 
     def set_capacity(self, capacity: Mapping[int, int]) -> None:
         """Allocate fixed-size buffers."""
@@ -107,7 +107,7 @@ class PlainStep:
     """The reference implementation of the training step.
 
     Args:
-        bilm: The model. Its dropout rate is set to that of `config`.
+        bilm: The model. Its dropout rate is set to `config.dropout`.
         head: The LM head.
         chars: Character ids of all types, shape (types, C).
         config: The batch size and objective. `rows` is the number of rows of this process.
@@ -188,7 +188,7 @@ class PlainStep:
         """Do nothing, because there are no fixed-size buffers."""
 
     def moments(self) -> dict[str, Tensor]:
-        """Return views of the optimizer's moments, by kind of moment and name of the parameter."""
+        """Return views of the optimizer's moments, by kind of moment and parameter name."""
         moments = {
             f"{kind}.bilm.{name}": tensor
             for kind, tensors in self.optimizer.moments.items()
@@ -219,7 +219,7 @@ def explain_out_of_memory(config: StepConfig) -> Iterator[None]:
             raise
         reason = (str(error).splitlines() or [""])[0]
         raise ElmoError(
-            f"There is not enough memory for {config.rows} rows of {config.steps} steps: {reason} "
+            f"Not enough memory for {config.rows} rows of {config.steps} steps: {reason} "
             f"Use fewer rows (--set step.rows={max(1, config.rows // 2)}) or a smaller preset. To "
             "continue from the last checkpoint, use --resume."
         ) from error

@@ -1,9 +1,9 @@
 """Convert plain text to ids for an existing model, and measure its perplexity.
 
-The text is read in the same way as by `elmo prepare` (see `elmokit.data.reading`). Words of the
-model's vocabulary get the ids from 0 to V-1, starting with the special symbols, and other words get
+The text is read in the same way as by `elmo prepare` (see `elmokit.data.reading`). Words in the
+model's vocabulary get the ids 0 to V-1, starting with the special symbols, and other words get
 higher ids. As inputs, the other words are encoded from their characters. As targets, they are
-`<UNK>`. To limit memory, the text is processed in groups of complete documents.
+`<UNK>`. To limit memory usage, the text is processed in groups of sentences.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from elmokit.train.evaluate import (
     split_sequences,
 )
 
-# Minimum size of a group. Groups contain complete documents, because the backward LM starts at the
-# end of a document.
+# Minimum number of tokens in a group. If the state is carried over, groups contain complete
+# documents, because the backward LM starts at the end of a document.
 _GROUP_TOKENS = 1 << 17
 
 
@@ -59,7 +59,7 @@ class TextGroup:
         word_index = None if vocabulary is None else vocabulary.index
 
         def encode(types: NDArray[np.int64]) -> Tensor:
-            words = [self.words[number] for number in types.tolist()]
+            words = [self.words[type_id] for type_id in types.tolist()]
             ids = encoder_ids(words, bilm.config, bilm.lexicon, word_index)
             return engine.encode(torch.from_numpy(ids))
 
@@ -76,13 +76,14 @@ def group_sentences(
     """Convert sentences to ids, in groups.
 
     Args:
-        sentences: The text, see `elmokit.data.reading.read_sentences`.
+        sentences: The text; see `elmokit.data.reading.read_sentences`.
         vocabulary: The vocabulary of the model, if it has one.
-        min_tokens: Minimum size of all groups except the last one, in tokens.
-        whole_documents: Whether a group must contain complete documents.
+        min_tokens: Minimum number of tokens in all groups except the last one.
+        whole_documents: Whether groups must consist of complete documents.
     """
     words = [*SPECIALS, *(word for word in vocabulary or () if word not in SPECIALS)]
-    ids = {word: number for number, word in enumerate(words)} | dict.fromkeys(RESERVED, UNKNOWN_ID)
+    ids = {word: word_id for word_id, word in enumerate(words)}
+    ids |= dict.fromkeys(RESERVED, UNKNOWN_ID)
     group: list[Sentence] = []
     n_tokens = 0
     for sentence in sentences:
@@ -130,10 +131,10 @@ def evaluate_text(
         bilm: The model.
         scorer: The language models of the model.
         vocabulary: The vocabulary of the head.
-        sentences: The text, see `elmokit.data.reading.read_sentences`.
-        states: The initial states to measure: "carry", "reset" or "warm".
+        sentences: The text; see `elmokit.data.reading.read_sentences`.
+        states: The initial states to evaluate, from "carry", "reset" and "warm".
         warm: The warm state, if `states` contains "warm".
-        on_progress: Called with the number of predicted words so far.
+        on_progress: Called with the number of targets processed so far, per direction.
 
     Returns:
         The perplexity for each of `states`.

@@ -23,7 +23,7 @@ from elmokit.train.evaluate import Encode
 from elmokit.train.text import group_sentences
 
 _ROWS = 128
-#: Default number of sentence ends to average.
+#: A sufficient number of sentence ends to average.
 N_SENTENCES = 10_000
 
 
@@ -33,7 +33,7 @@ class WarmState(NamedTuple):
     Attributes:
         state: The LSTM state, shapes (2, L, 1, H) and (2, L, 1, D).
         sentences: Number of sentence ends that were averaged in each direction. 0 if the text was
-            too short. In this case, the state is the one at the end of the text.
+            too short. In this case, the state is that at the end of the text.
     """
 
     state: LstmState
@@ -50,15 +50,15 @@ def average_state(
 ) -> WarmState:
     """Average the LSTM state of each layer and direction over the ends of sentences.
 
-    The text is split into rows that are read in parallel, each starting from the zero state. The
-    first sentence of each row is ignored.
+    The text is split into rows, which are read in parallel from the zero state. The first sentence
+    of each row is ignored, because its state depends on the zero state.
 
     Args:
         bilm: The model.
-        encode: A function from types to x_k, see `evaluate.make_encoder`.
+        encode: A function from types to x_k; see `evaluate.make_encoder`.
         tokens: The ids of a prepared corpus.
-        n_sentences: Maximum number of sentence ends to average.
-        progress: Called with the number of processed tokens of both directions.
+        n_sentences: Sufficient number of sentence ends. At most twice as many are read.
+        progress: Called with the number of tokens processed in both directions.
 
     Raises:
         DataError: The text contains no sentence.
@@ -66,10 +66,10 @@ def average_state(
     ends = np.flatnonzero(tokens == END_ID)
     if not len(ends):
         raise DataError(
-            "The text contains no sentence: expected at least one to compute the warm state. Use "
-            "more text."
+            "The text contains no complete sentence: expected at least one to compute the warm "
+            "state. Use more text."
         )
-    # Read twice as many sentences, because the first and last one of each row are ignored.
+    # Read twice as many sentences, because the first and the last one of each row are not averaged.
     n_read = min(len(ends), 2 * n_sentences)
     text = np.asarray(tokens[: int(ends[n_read - 1]) + 1])
     rows = max(1, min(_ROWS, len(text) // 200))
@@ -105,9 +105,9 @@ def warm_state_of_text(
     Args:
         bilm: The model.
         vocabulary: The vocabulary of the model, if it has one.
-        sentences: The text, see `elmokit.data.reading.read_sentences`.
-        n_sentences: Maximum number of sentence ends to average.
-        progress: Called with the number of processed tokens of both directions.
+        sentences: The text; see `elmokit.data.reading.read_sentences`.
+        n_sentences: Sufficient number of sentence ends. At most twice as many are read.
+        progress: Called with the number of tokens processed in both directions.
     """
     # All sentences are in a single group, because `average_state` splits the text into rows.
     needed = itertools.islice(sentences, 2 * n_sentences)
@@ -126,7 +126,7 @@ def _average(
     is_end: NDArray[np.bool_],
     progress: ProgressFn,
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Average the states of a direction over all ends of sentences except the first of each row.
+    """Average the states of a direction over all sentence ends except the first one of each row.
 
     Args:
         bilm: The model.
@@ -134,7 +134,7 @@ def _average(
         x_types: x_k of the types.
         inputs: The index in `x_types` of each input, shape (steps, rows).
         is_end: Whether each token is `</S>`, same shape.
-        progress: Called with the number of processed tokens of both directions.
+        progress: Called with the number of tokens processed in both directions.
 
     Returns:
         The average cell and hidden state, and the number of sentence ends.
