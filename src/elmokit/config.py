@@ -36,7 +36,7 @@ Filters = Annotated[
     Expected("a list of [width, count] pairs, at most 64 of them, each number from 1 to 65536"),
 ]
 
-# The size of a highway layer is quadratic in the number of filters.
+# Limited, because the size of a highway layer is quadratic in the number of filters.
 _MAX_FILTERS = 1 << 16
 
 #: The (width, count) pairs of all released models; 2048 filters in total.
@@ -44,7 +44,7 @@ RELEASED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7,
 
 
 class _ConvolutionSettings:
-    """Settings of the character convolutions, shared by both kinds of token encoder."""
+    """Settings of the character convolutions, shared by both character-based token encoders."""
 
     filters: Filters
     max_characters_per_token: Characters
@@ -111,7 +111,9 @@ class LexiconConfig(_ConvolutionSettings, Settings):
         if self.n_characters:
             self._check_filters()
         elif self.filters or self.n_highway:
-            raise invalid("filters", self.filters, "no filters or highways if n_characters is 0")
+            raise invalid(
+                "filters", self.filters, "no filters or highway layers if n_characters is 0"
+            )
         return self
 
 
@@ -127,7 +129,7 @@ class LstmConfig(Settings):
 
     @property
     def has_projection(self) -> bool:
-        """Whether cell outputs are projected. As in bilm-tf, only to a smaller size."""
+        """Whether cell outputs are projected. As in bilm-tf, they are only projected down."""
         return self.projection_dim < self.dim
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from elmokit.progress import plural
 
 
 def choose_device(name: str | torch.device) -> torch.device:
-    """Return the device with a name such as "auto", "cpu", "cuda" or "cuda:1".
+    """Return the device for a name such as "auto", "cpu", "cuda" or "cuda:1".
 
     Raises:
         ConfigError: The name is invalid, or the device is not available.
@@ -21,10 +21,10 @@ def choose_device(name: str | torch.device) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        valid = device.type in ("cpu", "cuda")
+        is_valid = device.type in ("cpu", "cuda")
     except (RuntimeError, TypeError):
-        valid = False
-    if not valid:
+        is_valid = False
+    if not is_valid:
         raise ConfigError(f"Invalid device '{name}': expected auto, cpu, cuda or cuda:N.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         gpus = plural(torch.cuda.device_count(), "CUDA GPU")

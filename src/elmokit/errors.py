@@ -19,35 +19,35 @@ class ElmoError(Exception):
 
 
 class ConfigError(ElmoError):
-    """An invalid argument, setting or configuration."""
+    """Raised for an invalid argument, setting or configuration."""
 
 
 class WeightsError(ElmoError):
-    """A model or weight file that is missing, damaged, or does not match its configuration."""
+    """Raised if model or weight files are missing, damaged, or do not match the configuration."""
 
 
 class DataError(ElmoError):
-    """Invalid data. The message names the file and the line."""
+    """Raised for invalid data. If the data is in a file, the message names the file and line."""
 
 
 class OutputError(ElmoError):
-    """An output that cannot be written: no permission, no space, or an existing file."""
+    """Raised if an output cannot be written: no permission, no space, or an existing file."""
 
 
 class DownloadError(ElmoError):
-    """A model that could not be downloaded."""
+    """Raised if a model cannot be downloaded."""
 
 
 class NotFiniteError(ElmoError):
-    """A loss, a gradient or a weight that became NaN or infinite during training."""
+    """Raised if a loss, gradient or weight becomes NaN or infinite during training."""
 
 
 class DependencyError(ElmoError):
-    """A required package that is not installed, such as an optional dependency."""
+    """Raised if a required package, such as an optional dependency, is not installed."""
 
 
 class ElmoWarning(UserWarning):
-    """Category of elmokit's warnings."""
+    """The category of all elmokit warnings."""
 
 
 def warn(message: str, stacklevel: int = 3) -> None:
@@ -61,14 +61,14 @@ _DISTRIBUTIONS = {"lance": "pylance", "sklearn": "scikit-learn"}
 
 @contextmanager
 def optional_imports(extra: str | None, purpose: str, hint: str = "") -> Iterator[None]:
-    """Convert import errors in a `with` block to helpful errors about missing packages.
+    """Convert import errors in a `with` block into helpful errors about missing packages.
 
     Import optional packages before any work starts, so that the error is raised early.
 
     Args:
         extra: The extra of elmokit that installs the package, or None if no extra does.
         purpose: The feature that needs the package, for the message.
-        hint: Another way to fix the problem, appended to the message.
+        hint: Text to append to the message, for example another way to fix the problem.
 
     Raises:
         DependencyError: A package is not installed.
@@ -88,7 +88,7 @@ def optional_imports(extra: str | None, purpose: str, hint: str = "") -> Iterato
 
 
 def output_error(path: Path, error: OSError) -> OutputError:
-    """Return an error that says why `path` cannot be written."""
+    """Return an error that explains why `path` cannot be written."""
     # Errors of libraries written in Rust have no errno.
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or f"os error {errno.ENOSPC}" in str(error):
         return OutputError(f"Cannot write {path}: no space left on the device. Free some space.")

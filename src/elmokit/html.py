@@ -61,7 +61,7 @@ def caption(text: str) -> str:
 
 
 def marked_table(rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose last column shows a word in its sentence, in bold.
+    """Return a table whose last column shows a sentence with one word in bold.
 
     Args:
         rows: The cells of each row. The last three are the left context, the word and the right

@@ -36,7 +36,7 @@ def available_cores() -> int:
 
 
 def prefetch(items: Iterator[Item], n: int = 2) -> Generator[Item, None, None]:
-    """Iterate in a separate thread, `n` items ahead of the consumer. Items must not be None."""
+    """Iterate in a separate thread, up to `n` items ahead. Items must not be None."""
     with ThreadPoolExecutor(1) as executor:
         futures = deque(executor.submit(next, items, None) for _ in range(n))
         try:
@@ -57,11 +57,11 @@ def run_futures(
 ) -> Generator[Result, None, None]:
     """Submit items, at most `limit` at a time, and yield the results as they finish.
 
-    After an error, no more items are submitted. The error is raised after the results of all items
-    that had already been submitted.
+    After an error, no more items are submitted. The error is raised once the results of all
+    submitted items have been yielded. Items must not be None.
 
     Args:
-        submit: Starts processing an item.
+        submit: Function that starts processing an item.
         items: The items.
         limit: Maximum number of unfinished items.
         in_order: Yield the results in the order of the items.
@@ -110,7 +110,7 @@ def process_pool(
     """
     context = multiprocessing.get_context("spawn")
     worker_end, parent_end = context.Pipe(duplex=False)
-    # Starting the tracker unblocks SIGINT, which `_Pool.submit` blocks.
+    # Start the tracker now. If `_Pool.submit` started it, that would unblock SIGINT too early.
     resource_tracker.ensure_running()
     with _Pool(
         n, context, initializer=_initialize_worker, initargs=(worker_end, setup, arguments)
@@ -124,7 +124,7 @@ def process_pool(
 def parallel_map(
     function: Callable[[Item], Result], items: Iterable[Item], n_workers: int
 ) -> Iterator[Result]:
-    """Yield `function(item)` for each item in order. Only a few items are read in advance.
+    """Yield `function(item)` for each item, in order. Only a few items are read in advance.
 
     Args:
         function: A function at the top level of a module.
@@ -149,14 +149,14 @@ def parallel_map(
                 pool.shutdown(cancel_futures=True)
     except BrokenProcessPool as error:
         raise ElmoError(
-            f"One of {n_workers} worker processes was killed, probably because memory ran out. "
-            "Use fewer processes, for example --workers 1 (in Python: workers=1)."
+            f"One of {n_workers} worker processes was killed, probably because the system ran out "
+            "of memory. Use fewer processes, for example --workers 1 (in Python: workers=1)."
         ) from error
 
 
 class _Pool(ProcessPoolExecutor):
     def submit(self, *args: Any, **kwargs: Any) -> Any:
-        # This may start a worker, which inherits the blocked SIGINT. Only the parent handles it.
+        # This may start a worker, which inherits the signal mask. Only the parent handles SIGINT.
         with _block_interrupts(), _hide_main():
             return super().submit(*args, **kwargs)
 

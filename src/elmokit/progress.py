@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 #: Called with a message for the user.
 LogFn = Callable[[str], None]
-#: Called with the name of the current step, the amount of completed work, and the total amount.
+#: Called with the name of the current stage, the amount of completed work, and the total amount.
 ProgressFn = Callable[[str, int, int], None]
 
 

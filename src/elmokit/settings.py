@@ -41,7 +41,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Expected:
-    """Metadata of an `Annotated` type: the description of valid values for error messages."""
+    """Metadata for an `Annotated` type: a description of the valid values, for error messages."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -60,14 +60,14 @@ _EXPECTED = {
     "json_invalid": "valid Unicode and no deep nesting",
 }
 
-#: Limits of a number (`gt`, `ge`, `lt`, `le`), the metadata of an `Annotated` type.
+#: Metadata for an `Annotated` type: the limits of a number (`gt`, `ge`, `lt`, `le`).
 Bounds = Field
 
 #: A number of dimensions or components, bounded because files are untrusted.
 Size = Annotated[int, Bounds(ge=1, le=2**16)]
 #: Like `Size`, but 0 is allowed and omits a component.
 SizeOrZero = Annotated[int, Bounds(ge=0, le=2**16)]
-#: A number of layers, with a low limit because each layer is a module.
+#: A number of layers. The limit is low, because each layer is a module.
 Layers = Annotated[int, Bounds(ge=1, le=128)]
 #: A number of steps, tokens or words. It does not determine the memory use on its own.
 Count = Annotated[int, Bounds(ge=1, le=10**9)]
@@ -101,7 +101,7 @@ class Settings:
 
         @functools.wraps(validated)
         def init(self: Settings, *args: Any, **values: Any) -> None:
-            # Passed by name, so that errors contain the names.
+            # Pass all values by name, so that error messages contain the names.
             named = dict(zip(cls.__dataclass_fields__, args, strict=False))
             try:
                 validated(self, *args[len(named) :], **named, **values)
@@ -116,7 +116,7 @@ class Settings:
 
     @classmethod
     def from_dict(cls, values: object, model: type | None = None) -> Self:
-        """Read JSON values. Missing settings have their default values.
+        """Read JSON values. Missing settings get their default values.
 
         Args:
             values: The output of `to_dict`, or the contents of a file.
@@ -129,7 +129,7 @@ class Settings:
 
 
 def with_settings(config: S, settings: Iterable[str]) -> S:
-    """Change values given as `NAME=VALUE`, for example `optimizer.learning_rate=0.002`.
+    """Return a config with settings changed by `NAME=VALUE`, as in `optimizer.learning_rate=0.002`.
 
     Values are JSON, or plain text for settings of type str. The prefix `model.` can be omitted.
 
@@ -182,7 +182,7 @@ def validate(name: str, value: T, kind: Any) -> T:
 
 
 def invalid(name: str, value: object, expected: str) -> PydanticCustomError:
-    """Return the error to raise in a validator if a combination of fields is invalid."""
+    """Return an error about an invalid field or combination of fields, to raise in a validator."""
     return PydanticCustomError(
         "invalid", "{text}", {"text": expected, "name": name, "value": value}
     )
@@ -199,7 +199,7 @@ def differences(a: Settings, b: Settings, ignore: Collection[str] = ()) -> list[
 
 
 def parse(kind: type[T], values: object, model: type | None = None) -> T:
-    """Read JSON values as settings, in a validator of other settings.
+    """Read JSON values as settings. Use this in validators of other settings.
 
     Raises:
         pydantic.ValidationError: Values are invalid.
@@ -248,7 +248,7 @@ def _describe(
     Args:
         error: The error.
         known: The names of all settings.
-        user_input: The name and value as the user wrote them, by the location of the setting.
+        user_input: The name and value as written by the user, by location of the setting.
         prefix: The name of the value that was validated, if it is not a group of settings.
     """
     problems = []

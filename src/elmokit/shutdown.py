@@ -20,10 +20,10 @@ class StopSignal(threading.Event):
     can_interrupt = False
 
     def run_unless_stopped(self, work: Callable[[], T]) -> T | None:
-        """Call `work`, and interrupt it when a signal arrives. It must be safe to repeat.
+        """Call `work`, and interrupt it when a signal arrives. `work` must be safe to repeat.
 
         Returns:
-            The result of `work`, or None if it was interrupted or not started.
+            The result of `work`, or None if it was interrupted or never started.
         """
         try:
             self.can_interrupt = True
@@ -44,9 +44,9 @@ def stop_signals(log: LogFn = no_log) -> Iterator[StopSignal]:
     stop = StopSignal()
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        if not stop.is_set():
-            stop.set()
-            with suppress(RuntimeError):  # the signal arrived during a print
+        if not stopped.is_set():
+            stopped.set()
+            with suppress(RuntimeError):  # raised if the signal arrives during a print
                 log("Stopping after this step ...")
         if stop.can_interrupt:
             raise KeyboardInterrupt
