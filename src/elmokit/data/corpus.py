@@ -213,7 +213,7 @@ class Corpus:
             except OSError as error:
                 raise self._damage_error(f"{name} cannot be read ({error.strerror})") from None
             if fingerprint != self.meta.digests.get(name):
-                raise self._damage_error(f"{name} has changed since preparation")
+                raise self._damage_error(f"{name} was changed after preparation")
         words = self.vocabulary.words
         if words[: len(SPECIALS)] != SPECIALS or len(words) != self.n_words:
             expected = f"begin with {' '.join(SPECIALS)} and contain {self.n_words:,} words"

@@ -164,8 +164,8 @@ def _indices(entries: Sequence[str] | None, name: str, specials: Sequence[str]) 
     if len(indices) != len(entries):
         duplicate = next(entry for index, entry in enumerate(entries) if indices[entry] != index)
         raise WeightsError(
-            f"The lexicon of {name} contains {duplicate!r} more than once. Download or convert the "
-            "model again."
+            f"The lexicon of {name} contains {duplicate!r} twice. Download or convert the model "
+            "again."
         )
     missing = [special for special in specials if special not in indices]
     if missing:

@@ -83,7 +83,7 @@ def _from_tokens(sentence: object, position: int | None) -> MarkedWord:
     words = tuple(sentence) if isinstance(sentence, Iterable) else ()
     if not words or not all(isinstance(word, str) for word in words):
         raise DataError(
-            f"Invalid sentence {sentence!r:.60}: expected a string or a nonempty list of tokens."
+            f"Invalid sentence {sentence!r:.60}: expected a string or a list of at least one token."
         )
     if position is None:
         raise DataError(
@@ -126,5 +126,5 @@ def _from_text(text: str) -> MarkedWord:
 
 def _bracket_error(count: int, text: str) -> DataError:
     return DataError(
-        f"Found {plural(count, 'bracketed word')} in '{text:.80}': expected exactly one. {_EXAMPLE}"
+        f"Expected exactly one bracketed word in '{text:.80}', but found {count}. {_EXAMPLE}"
     )

@@ -54,7 +54,8 @@ class Vocabulary:
             raw = read_bounded(Path(path), DataError)
         except OSError as error:
             raise DataError(
-                f"Cannot read the vocabulary {os.fspath(path)}: {error.strerror}."
+                f"Cannot read the vocabulary {os.fspath(path)}: {error.strerror}. Check the path "
+                "and its permissions."
             ) from error
         try:
             text = raw.decode("utf-8")
@@ -97,7 +98,8 @@ class Vocabulary:
         index = self._index.get(word, self._index.get(UNKNOWN))
         if index is None:
             raise DataError(
-                f"'{word}' is not in the vocabulary, and the vocabulary has no {UNKNOWN}."
+                f"'{word}' is not in the vocabulary, and the vocabulary has no {UNKNOWN}. Use only "
+                "words in the vocabulary."
             )
         return index
 

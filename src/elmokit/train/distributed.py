@@ -162,10 +162,9 @@ class Group:
         if len(set(digests)) > 1:
             ranks = [rank for rank, value in enumerate(digests) if value != digests[0]]
             raise ElmoError(
-                f"The {description} of rank 0 differ from those of other ranks "
-                f"({', '.join(map(str, ranks))}). All ranks must use the same versions of elmokit "
-                "and torch, settings, DATA and RUN. Fix the differences, then use --resume to "
-                "continue."
+                f"The {description} of rank {', '.join(map(str, ranks))} differ from those of rank "
+                "0. All ranks must use the same versions of elmokit and torch, settings, DATA and "
+                "RUN. Fix the differences, then continue with --resume."
             )
 
 

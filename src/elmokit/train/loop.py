@@ -228,7 +228,7 @@ def make_step(
 def _warn_about_few_documents(documents: int, rows: int, log: LogFn) -> None:
     if documents < rows:
         log(
-            f"Note: the corpus has only {plural(documents, 'document')} (counting each part of a "
+            f"Note: The corpus has only {plural(documents, 'document')} (counting each part of a "
             f"split document) for {rows:,} rows, so several rows read the same text at the same "
             "time. Training with fewer rows is faster and gives equally good results: --set "
             "step.rows=..."

@@ -219,7 +219,7 @@ def explain_out_of_memory(config: StepConfig) -> Iterator[None]:
             raise
         reason = (str(error).splitlines() or [""])[0]
         raise ElmoError(
-            f"Not enough memory for {config.rows} rows of {config.steps} steps: {reason} "
+            f"There is not enough memory for {config.rows} rows of {config.steps} steps: {reason} "
             f"Use fewer rows (--set step.rows={max(1, config.rows // 2)}) or a smaller preset. To "
             "continue from the last checkpoint, use --resume."
         ) from error
