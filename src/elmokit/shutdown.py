@@ -44,8 +44,8 @@ def stop_signals(log: LogFn = no_log) -> Iterator[StopSignal]:
     stop = StopSignal()
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        if not stopped.is_set():
-            stopped.set()
+        if not stop.is_set():
+            stop.set()
             with suppress(RuntimeError):  # raised if the signal arrives during a print
                 log("Stopping after this step ...")
         if stop.can_interrupt:

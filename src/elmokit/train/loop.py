@@ -156,7 +156,7 @@ def train(
                         n = plural(config.patience, "evaluation")
                         log(f"No improvement in {n}; stopping early.")
                         break
-                interrupted = group.any(stopped.is_set())
+                interrupted = group.any(stop.is_set())
                 if interrupted:  # further signals, for example from torchrun, are ignored here
                     _save(out, step, progress, config, corpus, pending)
                     log(f"Stopped at step {progress.step:,}; continue with --resume.")
@@ -192,7 +192,7 @@ def make_step(
         chars: Character ids of all types in the corpus.
         n_words: Size of the vocabulary.
         device: The device to train on.
-        graphs: Record the step as a CUDA graph, if possible.
+        cuda_graphs: Record the step as a CUDA graph, if possible.
         group: The processes of the run.
         initial: The initial biLM and head. Default: random weights, derived from the seed.
     """
