@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elmokit.embed.bench import Supply
+from elmokit.embed.bench import SentenceSupply
 
 Sentences = list[list[str]]
 
@@ -45,7 +45,7 @@ def make_plan(
     sentences: Sentences, batches: list[int], rounds: int, tokens: int, n_check: int = 32
 ) -> Plan:
     """Select the sentences; `tokens` is the size of the warm-up and of the long run."""
-    supply = Supply(sentences)
+    supply = SentenceSupply(sentences)
     warm_up = supply.take(tokens, batch=n_check)
     unsorted, ranked = {}, {}
     for batch in batches:

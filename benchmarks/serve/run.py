@@ -35,7 +35,7 @@ from typing import Any
 from clients import JSON, NPY, load
 
 import elmokit
-from elmokit.embed.bench import Supply, machine, read_text
+from elmokit.embed.bench import SentenceSupply, machine, read_text
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "benchmarks" / "peers"))
@@ -208,7 +208,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run all measurements."""
     load_before = os.getloadavg()[0]
     text = read_text(options.text, 10**9)
-    supply = Supply(text.sentences)
+    supply = SentenceSupply(text.sentences)
     server = ServerProcess("--precision", options.precision)
     bench = Bench((*PINNED, *OURS), threads=1)
     bench.ask("load", model=None, precision=options.precision, threads=1)
@@ -272,7 +272,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "machine": {**machine(), "load_before": round(load_before, 2)},
         "version": elmokit.__version__,
-        "text": {**text.describe(), "begun_again": supply.rewound},
+        "text": {**text.describe(), "begun_again": supply.n_restarts},
         "server": shlex.join(server.command),
         "start_s": server.start_s,
         "clients": options.clients,
@@ -315,7 +315,7 @@ async def _run_abuse(
     return {"alone": alone, "among_abusers": among, "after": after, "abusers": counts}
 
 
-def sentences_of(supply: Supply) -> Iterator[list[str]]:
+def sentences_of(supply: SentenceSupply) -> Iterator[list[str]]:
     """Yield sentences without end."""
     while True:
         yield supply.take(1)[0]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elmokit.embed import bench
-from elmokit.embed.bench import BenchSettings, Supply, measure, read_text
+from elmokit.embed.bench import BenchSettings, SentenceSupply, measure, read_text
 from elmokit.errors import ConfigError, DataError
 from tests.conftest import TINY_MODEL
 
@@ -49,12 +49,12 @@ def test_empty_and_missing_text_are_errors(tmp_path: Path) -> None:
 
 
 def test_supply_returns_new_sentences_and_wraps_around() -> None:
-    supply = Supply([["a"], ["b", "c"], ["d"], ["e"], ["f"]])
+    supply = SentenceSupply([["a"], ["b", "c"], ["d"], ["e"], ["f"]])
     assert supply.take(2) == [["a"], ["b", "c"]]
     assert supply.take(1, batch=2) == [["d"], ["e"]]
-    assert supply.rewound == 0
+    assert supply.n_restarts == 0
     assert supply.take(2) == [["f"], ["a"]]
-    assert supply.rewound == 1
+    assert supply.n_restarts == 1
 
 
 def test_all_setups_are_measured_on_the_same_text(text: Path) -> None:

@@ -278,7 +278,7 @@ def test_prefetched_blocks_give_the_same_vectors(
     monkeypatch.setattr(elmo, "_copies_in_background", True)
     monkeypatch.setattr(elmo, "window_tokens", 30)
     monkeypatch.setattr(elmo, "_block_tokens", 30)
-    monkeypatch.setattr(blocks, "_COPIED_TOGETHER", 3)
+    monkeypatch.setattr(blocks, "_SENTENCES_PER_ARRAY", 3)
     for found in (elmo.embed(texts, state), list(elmo.stream(texts, state))):
         for item, wanted in zip(found, expected, strict=True):
             assert item.layers.flags.c_contiguous

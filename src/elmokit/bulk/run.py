@@ -24,7 +24,7 @@ from elmokit.bulk.output import make_output
 from elmokit.bulk.settings import EmbedSettings, Summary
 from elmokit.bulk.store import Output, Record, Records, Times
 from elmokit.embed.embedder import Embedder
-from elmokit.embed.tokenized import longest_token
+from elmokit.embed.tokenized import format_token_limit
 from elmokit.errors import ConfigError, DataError, warn
 from elmokit.progress import Progress, no_log, plural
 from elmokit.text.lines import STDIN, text_size
@@ -217,9 +217,9 @@ class Run:
         """Warn about truncated tokens and skipped lines."""
         counts = total_counts(self._records.values())
         if counts["cut_tokens"]:
-            longest = longest_token(self.executor.info.config)
+            limit = format_token_limit(self.executor.info.config)
             cut_tokens = plural(counts["cut_tokens"], "token")
-            warn(f"Truncated {cut_tokens} to {longest}.", stacklevel=5)
+            warn(f"Truncated {cut_tokens} to {limit}.", stacklevel=5)
         if counts["skipped_lines"]:
             records = (self._records[number] for number in sorted(self._records))
             first = next(r["first_skipped"] for r in records if r["first_skipped"])

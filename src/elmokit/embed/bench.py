@@ -54,7 +54,7 @@ class BenchSettings(Settings):
 
     Attributes:
         model: A model, as in `elmokit.load`. Default: the bundled model.
-        weights: The HDF5 weights file, if `model` is an options.json file.
+        weights: The HDF5 weights file, if it is not in the same directory as `options.json`.
         preset: A preset to use with random weights, instead of a model.
         batches: Numbers of sentences per call.
         precisions: The precisions. Default: all precisions that the model supports on this machine.
@@ -138,24 +138,24 @@ def _sentences(path: str | Path | None) -> Iterator[list[str]]:
                 yield tokens
 
 
-class Supply:
-    """Returns consecutive parts of a text. At the end of the text, it starts from the beginning.
+class SentenceSupply:
+    """An endless supply of sentences, which starts over at the end of the text.
 
     Attributes:
-        rewound: How many times it has started from the beginning again.
+        n_restarts: How many times it has started over.
     """
 
     def __init__(self, sentences: Sequence[list[str]]) -> None:
         self._sentences = sentences
         self._next = 0
-        self.rewound = 0
+        self.n_restarts = 0
 
     def take(self, tokens: int, *, batch: int = 1) -> list[list[str]]:
         """Return the next sentences: complete batches with at least `tokens` tokens in total."""
         part: list[list[str]] = []
         while tokens > 0 or len(part) % batch:
             if self._next == len(self._sentences):
-                self._next, self.rewound = 0, self.rewound + 1
+                self._next, self.n_restarts = 0, self.n_restarts + 1
             part.append(self._sentences[self._next])
             tokens -= len(part[-1])
             self._next += 1
@@ -166,7 +166,7 @@ class Supply:
 
 
 class Setup(NamedTuple):
-    """A combination of precision and threads, with its own model and token cache."""
+    """A combination of precision and number of threads. Each has its own model and token cache."""
 
     precision: str
     threads: int
@@ -201,7 +201,7 @@ def measure(settings: BenchSettings, log: LogFn = no_log) -> Row:
     threads = torch.get_num_threads()
     try:
         models = _load(settings, text, report)
-        log(f"loaded: {', '.join(setup.precision for setup in models)}")
+        log(f"Loaded models: {', '.join(setup.precision for setup in models)}")
         report["cells"] = _time_batches(models, settings, text, report["notes"])
     finally:
         torch.set_num_threads(threads)
@@ -269,7 +269,7 @@ def _time_batches(
     models: Models, settings: BenchSettings, text: BenchText, notes: list[str]
 ) -> list[Row]:
     """Measure all batch sizes with all setups on new text and on known text, in rounds."""
-    supply = Supply(text.sentences)
+    supply = SentenceSupply(text.sentences)
     warm_up = supply.take(settings.tokens)
     for setup, model in models.items():
         _time(setup, model, warm_up, max(settings.batches))
@@ -280,10 +280,13 @@ def _time_batches(
             sentences = supply.take(settings.tokens // settings.rounds + 1, batch=batch)
             first = number % len(models)  # each round starts with a different setup
             for setup in [*models][first:] + [*models][:first]:
-                for timed in (new, known):
-                    timed[setup, batch].append(_time(setup, models[setup], sentences, batch))
-    if supply.rewound:
-        notes.append("The text was too short and was repeated, so all of its words were cached.")
+                for timings in (new, known):
+                    timings[setup, batch].append(_time(setup, models[setup], sentences, batch))
+    if supply.n_restarts:
+        notes.append(
+            "The text was too short and was repeated. The words of repeated sentences were already "
+            "cached, so the speed for new text is overestimated."
+        )
     return [
         setup._asdict()
         | {"batch": batch, **_rates(new[setup, batch])}
@@ -293,23 +296,24 @@ def _time_batches(
     ]
 
 
-def _rates(timed: Sequence[Row]) -> Row:
-    rates = [row["tokens"] / row["seconds"] for row in timed]
-    hits, misses = (sum(row[key] for row in timed) for key in ("hits", "misses"))
+def _rates(timings: Sequence[Row]) -> Row:
+    rates = [row["tokens"] / row["seconds"] for row in timings]
+    hits, misses = (sum(row[key] for row in timings) for key in ("hits", "misses"))
     return {
         "tokens_per_second": round(statistics.median(rates), 1),
         "slowest": round(min(rates), 1),
         "fastest": round(max(rates), 1),
-        "tokens": sum(row["tokens"] for row in timed),
-        "seconds": round(sum(row["seconds"] for row in timed), 3),
+        "tokens": sum(row["tokens"] for row in timings),
+        "seconds": round(sum(row["seconds"] for row in timings), 3),
         "hit_rate": round(hits / max(1, hits + misses), 4),
     }
 
 
 def _tokens_needed(settings: BenchSettings) -> int:
-    longest = 60  # tokens, an upper limit for most sentences; calls consist of complete batches
-    calls = sum(settings.tokens // settings.rounds + longest * b for b in settings.batches)
-    return settings.tokens + 2 * settings.rounds * calls
+    """Return a generous estimate of the number of tokens that all measurements need."""
+    longest = 60  # tokens; few sentences are longer. Calls consist of complete batches.
+    per_round = sum(settings.tokens // settings.rounds + longest * b for b in settings.batches)
+    return settings.tokens + 2 * settings.rounds * per_round
 
 
 def _peak_gib() -> float:

@@ -72,7 +72,7 @@ class Batch(NamedTuple):
 
 
 class PendingVectors:
-    """The vectors of a block of sentences, (K, N, W), which may not be complete yet.
+    """The vectors of a block of sentences, (K, N, W), which may not be ready yet.
 
     `PendingTensor` in model.py is the implementation for torch.
     """
@@ -147,6 +147,7 @@ def compute_in_order(
             # If there are fewer sentences than rows, the other rows do not change.
             for values, new_values in zip(carried, final, strict=True):
                 values[:, :, : len(sentences)] = new_values
+    # The next sentence continues row `len(lengths) % rows`, so this row becomes the first one.
     return select_rows(carried, [(row + len(lengths)) % rows for row in range(rows)])
 
 
@@ -168,11 +169,12 @@ def split_by_sentence(
     n_layers, n, dim = layers.shape
     ends = lengths.cumsum()
     starts = (ends - lengths).repeat(lengths)
-    first_layer = n_layers * starts + (np.arange(len(sources)) - starts)
-    next_layer = lengths.repeat(lengths)
+    # Where each token is in the result, in layer 0, and how far apart its layers are.
+    targets = n_layers * starts + (np.arange(len(sources)) - starts)
+    strides = lengths.repeat(lengths)
     rows = np.empty(n_layers * len(sources), dtype=np.int64)
     for j in range(n_layers):
-        rows[first_layer + j * next_layer] = j * n + sources
+        rows[targets + j * strides] = j * n + sources
     values = layers.reshape(n_layers * n, dim).take(rows, axis=0)
     return [
         values[n_layers * begin : n_layers * end].reshape(n_layers, end - begin, dim)
@@ -181,7 +183,7 @@ def split_by_sentence(
 
 
 # Number of sentences whose vectors share an array. A reference to one keeps all of them in memory.
-_COPIED_TOGETHER = 128
+_SENTENCES_PER_ARRAY = 128
 _COPY_THREADS = 8
 
 
@@ -192,14 +194,14 @@ def copy_block(
     layers, starts = pending.array(), tokens.starts
 
     def copy(first: int) -> list[FloatArray]:
-        lengths = tokens.lengths[first : first + _COPIED_TOGETHER]
+        lengths = tokens.lengths[first : first + _SENTENCES_PER_ARRAY]
         sources = starts[first] + np.arange(lengths.sum())
         return split_by_sentence(layers, sources, lengths)
 
-    chunk_starts = range(0, len(sentences), _COPIED_TOGETHER)
+    firsts = range(0, len(sentences), _SENTENCES_PER_ARRAY)
     with ThreadPoolExecutor(_COPY_THREADS) as pool:  # NumPy releases the GIL
         # Copying a single part takes less time than starting a thread.
-        parts = pool.map(copy, chunk_starts) if len(chunk_starts) > 1 else map(copy, chunk_starts)
+        parts = pool.map(copy, firsts) if len(firsts) > 1 else map(copy, firsts)
         arrays = chain.from_iterable(parts)
         return [
             SentenceVectors(words, offsets, array)

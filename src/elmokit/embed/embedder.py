@@ -217,7 +217,7 @@ class Embedder(ABC):
         *,
         rows: int = 1,
     ) -> Iterator[SentenceVectors]:
-        """Embed any number of sentences, a few thousand tokens at a time; see `embed`."""
+        """Embed any number of sentences, about `window_tokens` tokens at a time; see `embed`."""
         yield from self._embed_checked(sentences, state, rows, self.window_tokens)
 
     def _embed_checked(
@@ -467,7 +467,7 @@ class Embedder(ABC):
         check_choice("state", state, STATES)
         if self.warm is None:
             raise ConfigError(
-                f"The model {self.source} has no warm state. Create one from in-domain text "
+                f"{self.source or 'This model'} has no warm state. Create one from in-domain text "
                 "with: elmo warm MODEL TEXT. Or use state='reset'."
             )
         return self.warm

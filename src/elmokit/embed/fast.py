@@ -3,12 +3,12 @@
 Both steps are performed once, and their results are stored in the user's cache directory:
 
 *   Select the fastest kernel. The candidates are timed on a small model in a separate process,
-    because they crash on a CPU that advertises instructions that it does not support.
+    because they may crash on a CPU that advertises instructions that it does not support.
 *   Check the accuracy for a model, by embedding a few sentences with both precisions. If the mean
     cosine of any layer with the exact vectors is below 0.999, an error is raised.
 
 If a candidate times out, the selection is not stored, because the machine may have been busy. If
-the cache directory cannot be written, every process repeats the first step, which takes seconds.
+the cache directory cannot be written, every process repeats both steps, which takes seconds.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class FastChoice:
     Attributes:
         kind: "native" (int8, C kernel), "int8" (int8, torch) or "exact" (nothing is faster).
         seconds: The time of each working candidate for the same small batch.
-        failed: The reason for the failure of each other candidate.
+        failed: Why each of the other candidates failed.
     """
 
     kind: str
@@ -145,7 +145,14 @@ def fast_engine(bilm: BiLM) -> Engine:
             continue  # the compiled kernel was removed and cannot be built again
         check_accuracy(bilm, engine, kind)
         return engine
-    warn(f"precision='fast' is {choice.describe()} on this machine.", stacklevel=5)
+    if choice.kind == "exact":
+        warn(f"On this machine, precision='fast' is {choice.describe()}.", stacklevel=5)
+    else:
+        warn(
+            "For this model, precision='fast' is the same as exact: the faster kernels do not "
+            "support it or cannot be built on this machine.",
+            stacklevel=5,
+        )
     return TorchEngine(bilm)
 
 
@@ -307,8 +314,8 @@ def mean_cosines(bilm: BiLM, engine: Engine) -> list[float]:
     packing = Packing.of([len(sentence) for sentence in sentences])
     positions = zip(packing.rows.tolist(), packing.steps.tolist(), strict=True)
     tokens = [sentences[row][step] for row, step in positions]
-    any_words = itertools.cycle(range(bilm.config.n_words or 1))
-    ids = encoder_ids(tokens, bilm.config, bilm.lexicon, lambda _: next(any_words))
+    arbitrary_ids = itertools.cycle(range(bilm.config.n_words or 1))
+    ids = encoder_ids(tokens, bilm.config, bilm.lexicon, lambda _: next(arbitrary_ids))
     with torch.inference_mode(), exact_products(next(bilm.parameters()).device):
         x = engine.encode(torch.from_numpy(ids))
         means: list[float] = _compute_cosines(bilm, engine, x, packing).mean(dim=1).tolist()
@@ -323,14 +330,17 @@ def _compute_cosines(bilm: BiLM, engine: Engine, x: Tensor, packing: Packing) ->
 
 
 def _fingerprint_weights(bilm: BiLM) -> str:
-    """Return the fingerprint of a sample of the weights, which takes only milliseconds."""
+    """Return the fingerprint of a model and of the code that determines rounding.
+
+    It is computed from a sample of the weights, which takes only milliseconds.
+    """
 
     def samples() -> Iterator[tuple[str, NDArray[Any]]]:
         for name, parameter in bilm.named_parameters():
             flat = parameter.detach().flatten()
             yield name, flat[:: max(1, len(flat) // 1024)].cpu().numpy()
 
-    code = (file.read_text("utf-8") for file in _ROUNDING_SOURCES)
+    code = (path.read_text("utf-8") for path in _ROUNDING_SOURCES)
     return fingerprint_model(bilm.config.to_dict(), samples(), *code)
 
 

@@ -1,4 +1,4 @@
-"""The fingerprint of a model: a digest of its weights."""
+"""The fingerprint of a model: a digest of its configuration, weights and vocabulary."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ if TYPE_CHECKING:
     from elmokit.embed.embedder import Embedder
 
 
-def fingerprint(elmo: Embedder, state: str = "reset") -> str:
-    """Return a digest of everything that determines the layers of a model, except its location.
+def fingerprint(model: Embedder, state: str = "reset") -> str:
+    """Return a digest of everything that determines the layers of a model.
 
-    A torch model and its ONNX conversion have different fingerprints, because their vectors are not
-    bit-identical.
+    Copies of a model in different places have the same fingerprint. A torch model and its ONNX
+    conversion have different fingerprints, because their vectors are not bit-identical.
+
+    Args:
+        model: The model.
+        state: The initial state of each sentence. With "warm", the digest includes the warm state.
     """
     # Merge the weights and the warm state by name, with only one array in memory at a time.
-    warm = elmo.state_arrays(elmo.warm) if state == "warm" and elmo.warm is not None else {}
-    arrays = heapq.merge(elmo.weights(), sorted(warm.items()), key=itemgetter(0))
+    warm = model.state_arrays(model.warm) if state == "warm" and model.warm is not None else {}
+    arrays = heapq.merge(model.weights(), sorted(warm.items()), key=itemgetter(0))
     texts = []
-    if elmo.lexicon is not None:
-        texts.append(json.dumps([elmo.lexicon.words, elmo.lexicon.characters]))
-    if elmo.config.n_words is not None and elmo.vocabulary is not None:
-        texts.append("\n".join(elmo.vocabulary.words))
-    return fingerprint_model(elmo.config.to_dict(), arrays, *texts)
+    if model.lexicon is not None:
+        texts.append(json.dumps([model.lexicon.words, model.lexicon.characters]))
+    if model.config.n_words is not None and model.vocabulary is not None:
+        texts.append("\n".join(model.vocabulary.words))
+    return fingerprint_model(model.config.to_dict(), arrays, *texts)

@@ -206,11 +206,11 @@ class ElmoModel(Embedder):
         state: str = "reset",
         specials: bool = False,
     ) -> Substitutes:
-        """Return the words that both language models expect at a position.
+        """Return the words that the language models predict at a position.
 
         Args:
             sentence: A string with one word in brackets, "I [read] the book .", or a list of
-                tokens with `position`. The word at the position is not used.
+                tokens with `position`. The prediction does not depend on the word itself.
             k: Number of words per list.
             position: The position in a list of tokens, counted from 0.
             state: The initial state of the language models, "reset" or "warm".

@@ -62,10 +62,11 @@ class OnnxModel(Embedder):
         self.warm = None if parts.warm is None else ArrayState(*parts.warm)
         self.lexicon = parts.lexicon
         if precision not in ("exact", self.precision):
+            expected = " or ".join(f"'{name}'" for name in sorted({"exact", self.precision}))
             raise ConfigError(
-                f"Invalid precision '{precision}' for {parts.source}, which was converted with "
-                f"{parts.storage}. For 'fast', convert the model with: elmo convert MODEL OUT --to "
-                "onnx --storage int8"
+                f"Invalid precision '{precision}' for {parts.source}, which was converted to "
+                f"{parts.storage}: expected {expected}. For 'fast', convert the model with: elmo "
+                "convert MODEL OUT --to onnx --storage int8"
             )
         self.parts = parts
         self._open_sessions(onnx_threads())
@@ -180,7 +181,7 @@ def check_device(name: str) -> None:
     if name not in ("auto", "cpu"):
         raise ConfigError(
             f"Invalid device '{name}' for an ONNX model: expected 'cpu' or 'auto'. To use a GPU, "
-            "load the torch model that it was converted from."
+            "load the torch model that the ONNX model was converted from."
         )
 
 
@@ -197,11 +198,11 @@ def _onnx_errors(problem: str) -> Iterator[None]:
     except Exception as error:
         import onnxruntime
 
-        first = str(error).splitlines()[0][:300]
+        reason = str(error).splitlines()[0][:300]
         raise WeightsError(
-            f"{problem} by onnxruntime {onnxruntime.__version__}: {first} The file is damaged, "
-            "memory ran out, or onnxruntime is too old. Convert the model again, or upgrade "
-            "onnxruntime."
+            f"{problem} by onnxruntime {onnxruntime.__version__} ({reason}). The file may be "
+            "damaged, onnxruntime may be too old, or memory may have run out. Convert the model "
+            "again, or upgrade onnxruntime."
         ) from error
 
 

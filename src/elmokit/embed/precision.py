@@ -23,7 +23,7 @@ PRECISIONS: tuple[str, ...] = ("exact", "fast")
 def exact_products(device: torch.device) -> Iterator[None]:
     """Compute in float32 in this context, without TF32, bfloat16 and autocast.
 
-    Otherwise, matrix products and cuDNN's convolutions on a GPU may round their inputs to 10 bits.
+    Otherwise, matrix products and cuDNN's convolutions on a GPU may round their inputs to TF32.
     On a CPU, `set_float32_matmul_precision("medium")` would allow bfloat16, which kills the process
     on virtual machines that advertise AMX but do not support it.
     """

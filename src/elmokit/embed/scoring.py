@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # A word that looks like a special symbol must not be mistaken for a boundary. It is treated as
 # <UNK>, as in `elmo prepare`.
 _AS_UNKNOWN = frozenset((*SPECIALS, "!!!MAXTERMID"))
-_DARKEST = 12.0  # the value of -log p with the darkest color in a notebook
+_DARKEST = 12.0  # the value of -log p that has the darkest color in a notebook
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,9 +171,9 @@ def language_model(model: ElmoModel) -> tuple[LMHead, Vocabulary]:
     """
     if model.head is None or model.vocabulary is None:
         raise ConfigError(
-            f"{model.source or 'This model'} has no LM head with a vocabulary, which "
-            "published weights do not include. Train a head with `elmo finetune`, or use a model "
-            "that was trained with `elmo train`."
+            f"{model.source or 'This model'} has no LM head with a vocabulary; most published "
+            "weights do not include one. Train a head with `elmo finetune`, or use a model that "
+            "was trained with `elmo train`."
         )
     model.vocabulary.require_specials()
     return model.head, model.vocabulary

@@ -4,8 +4,8 @@ They are read from a text file in word2vec or GloVe format, or by name from a pa
 
     glove-6b-50d    GloVe 6B, 400,000 words, 50 dimensions (extra `static`)
 
-A word is looked up as written, and if it is not in the table, in lower case. Tables such as GloVe
-6B contain only lower-case words, so "Bank" and "bank" have the same vector.
+A word is looked up as written, and if it is not in the table, in lowercase. Tables such as GloVe 6B
+contain only lowercase words, so "Bank" and "bank" have the same vector.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The words that both language models expect at a position of a sentence.
+"""The words that the language models predict at a position of a sentence.
 
 The forward LM predicts the word from the left context, and the backward LM from the right context.
 Neither of them reads the word itself. The combined prediction is
@@ -8,9 +8,9 @@ Neither of them reads the word itself. The combined prediction is
 which is exact if left and right are independent given w. Both factors contain the prior p(w), so
 the product is divided by it once. The result is normalized over the vocabulary.
 
-p(w) is estimated by the log-uniform distribution over ranks from which training draws negatives,
-P(k) = log((k + 2) / (k + 1)) / log(V + 1). It is close to the word frequencies, because `elmo
-prepare` sorts the vocabulary by frequency.
+p(w) is estimated by the log-uniform distribution over ranks from which training draws the negative
+samples, P(k) = log((k + 2) / (k + 1)) / log(V + 1). It is close to the word frequencies, because
+`elmo prepare` sorts the vocabulary by frequency.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Candidate:
 
 @dataclass(frozen=True, repr=False)
 class Substitutes:
-    """The words that the language models expect at a position.
+    """The words that the language models predict at a position.
 
     Attributes:
         tokens: The sentence.
         position: The position in the sentence, counted from 0.
-        forward: The words that the forward LM expects, most probable first.
-        backward: The words that the backward LM expects, most probable first.
+        forward: The words that the forward LM predicts, most probable first.
+        backward: The words that the backward LM predicts, most probable first.
         combined: The words with the highest combined probability, most probable first.
         state: The initial state of the language models.
     """
@@ -101,7 +101,7 @@ def substitutes_at(
     state: str = "reset",
     specials: bool = False,
 ) -> list[Substitutes]:
-    """Return the most probable words at several positions of a sentence, which is computed once.
+    """Return the most probable words at several positions of a sentence, which is embedded once.
 
     The forward LM predicts w_k from its output at w_(k-1), and the backward LM from its output at
     w_(k+1), so neither of them has read w_k.

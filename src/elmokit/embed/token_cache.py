@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Default limit of the memory usage of a cache, in bytes.
+#: Default memory limit of a cache, in bytes.
 MAX_BYTES = 256 * 2**20
 
 

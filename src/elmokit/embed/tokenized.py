@@ -88,12 +88,12 @@ def truncated_tokens(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> 
 def truncation_warning(config: BiLMConfig, tokens: Sequence[str]) -> str:
     """Return the text of the warning about truncated tokens."""
     return (
-        f"Truncated {plural(len(tokens), 'token')} to {longest_token(config)}; the first is "
-        f"'{tokens[0][:60]}'."
+        f"Truncated {plural(len(tokens), 'token')} to {format_token_limit(config)}; the first "
+        f"is '{tokens[0][:60]}'."
     )
 
 
-def longest_token(config: BiLMConfig) -> str:
+def format_token_limit(config: BiLMConfig) -> str:
     """Return the maximum length of a token for messages, such as "48 bytes"."""
     encoder = config.lexicon or config.char_cnn
     assert encoder is not None  # models that read words do not truncate them

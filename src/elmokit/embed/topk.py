@@ -1,7 +1,7 @@
 """Find the k best scores, for exact searches in texts of any length.
 
 Each row is a separate search. Scores are added in blocks, in any order. If scores are equal, the
-smaller id is better.
+smaller id wins.
 
 With groups, only the best candidate of each group is kept, for example one token per word.
 """

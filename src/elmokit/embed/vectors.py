@@ -19,7 +19,7 @@ _MAX_SHOWN = 60  # number of tokens to show in a notebook
 
 @dataclass(frozen=True, eq=False)
 class SentenceVectors:
-    """R_k for every token of a sentence.
+    """The layers of all tokens of a sentence: R_k in the paper.
 
     Attributes:
         tokens: The tokens, one per vector.
@@ -60,7 +60,7 @@ class SentenceVectors:
             w: The weights before the softmax, as stored in a task model, instead of `s`.
 
         Returns:
-            ELMo_k, shape (T, 2D). Without weights, the average of the layers.
+            ELMo_k, shape (T, 2D). Without weights, all layers have the same weight.
         """
         weights = mix_weights(len(self.layers), s, gamma, w)
         mixed: FloatArray = np.tensordot(weights, self.layers, axes=1)
@@ -86,7 +86,7 @@ class SentenceVectors:
 
         Args:
             word: A token of the sentence, exactly as in `tokens`.
-            occurrence: Number of the occurrence of the word, counted from 0.
+            occurrence: Which occurrence of the word to use, counted from 0.
         """
         positions = [k for k, token in enumerate(self.tokens) if token == word]
         if not positions:
@@ -123,8 +123,10 @@ class SentenceVectors:
             nearest = [k for k in np.argsort(-row)[:3].tolist() if row[k] > -1]
             titles.append("\n".join(f"{self.tokens[k]} {row[k]:.2f}" for k in nearest))
         layers, n, dim = self.layers.shape
-        note = f"{n:,} tokens, {layers} layers of {dim}. Darker tokens are closer to another token "
-        note += "of the sentence (top layer); hover to see which."
+        note = (
+            f"{plural(n, 'token')}, {layers} layers of {dim}. Darker tokens are closer to another "
+        )
+        note += "token of the sentence (top layer); hover to see which."
         largest = cosines.max(axis=1, initial=0.0).tolist()
         return html.chips(self.tokens, largest, titles, limit=_MAX_SHOWN) + html.caption(note)
 
