@@ -168,7 +168,7 @@ def test_directory_may_be_remote(elmo: ElmoModel, tmp_path: Path) -> None:
     chunk = Chunk(0, True, [Passage(0, 1, 0, 0, "A line."), Passage(0, 2, 0, 0, "")], 9)
     with directory.open_run({**layout.to_dict(), "documents": ["a.txt"]}):
         record = ChunkJob(("a.txt",), SETTINGS, directory).run(elmo, chunk).record
-    with pytest.raises(DataError, match="is not finished: it contains 1 shards"):
+    with pytest.raises(DataError, match="is not finished: it contains 1 shard,"):
         ShardedVectors(place)
     directory.write_json("shards.json", {"shards": [{"shard": "000000.parquet", **record}]})
     with ShardedVectors(place) as stored:
@@ -184,7 +184,7 @@ def test_unfinished_directory_is_rejected_until_it_is_finished(
     with pytest.raises(Stopped):
         make(on_progress=stop_after(3))
     out = tmp_path / "out"
-    with pytest.raises(DataError, match=r"contains \d shards.*`elmo embed` .* with --resume"):
+    with pytest.raises(DataError, match=r"contains \d shards?,.*`elmo embed` .* with --resume"):
         elmokit.open_vectors(out)
     make(resume=True)
     assert len(elmokit.open_vectors(out)) == len(SENTENCES)
@@ -198,7 +198,7 @@ def test_other_directories_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("x")
     with pytest.raises(DataError, match=r"expected manifest\.json, .* contains other\.txt"):
         elmokit.open_vectors(str(tmp_path))
-    with pytest.raises(DataError, match="The directory nonsense://x does not exist"):
+    with pytest.raises(DataError, match="Cannot open the directory nonsense://x"):
         elmokit.open_vectors("nonsense://x")
 
 

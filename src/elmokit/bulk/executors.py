@@ -48,7 +48,7 @@ class Workers:
 
     Attributes:
         model: The model, as in `elmokit.load`.
-        weights: The HDF5 weights file, if it is not in the model directory.
+        weights: The HDF5 weights file, if it is not in the same directory as `options.json`.
         precision: "exact" or "fast".
         device: The device, as in `elmokit.load`. "auto" distributes the processes over all GPUs.
         n_workers: Number of processes. With one (the default), this process is the worker.
@@ -88,12 +88,12 @@ class Workers:
         if n == 1:
             yield InProcessExecutor(self.load(devices[0]), settings)
             return
-        queue = multiprocessing.get_context("spawn").SimpleQueue()
+        device_queue = multiprocessing.get_context("spawn").SimpleQueue()
         for device in devices:
-            queue.put(device)
+            device_queue.put(device)
         threads = max(1, thread_count(self.model) // n)
         try:
-            with process_pool(n, _start_worker, self, queue, threads) as pool:
+            with process_pool(n, _start_worker, self, device_queue, threads) as pool:
                 info, messages = pool.submit(_describe, settings).result()
                 for message in messages:
                     warn(message, stacklevel=5)
@@ -251,9 +251,9 @@ class ModelWorker:
 _worker: ModelWorker  # set in each worker process
 
 
-def _start_worker(workers: Workers, devices: Any, threads: int) -> None:
+def _start_worker(workers: Workers, device_queue: Any, threads: int) -> None:
     global _worker
-    _worker = ModelWorker(workers, devices.get(), threads)
+    _worker = ModelWorker(workers, device_queue.get(), threads)
 
 
 def _describe(settings: EmbedSettings) -> tuple[ModelInfo, list[str]]:

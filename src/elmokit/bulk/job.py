@@ -102,7 +102,7 @@ class ComputedChunk:
     Attributes:
         chunk: The tokenized chunk.
         pending: The vectors, which a GPU may still be computing.
-        n_truncated: Number of truncated tokens.
+        cut_tokens: Number of truncated tokens.
         carried: With state="carry", the final state of the chunk.
     """
 
@@ -201,7 +201,7 @@ class ChunkJob:
         settings = self.settings
         with timed(chunk.times, "compute"):
             truncated = set(truncated_tokens(model.config, [chunk.tokens.words]))
-            ids = [i for i, word in enumerate(chunk.tokens.words) if word in truncated]
+            truncated_ids = [i for i, word in enumerate(chunk.tokens.words) if word in truncated]
             pending, final_state = model.compute_block(
                 chunk.tokens,
                 settings.state,
@@ -211,7 +211,7 @@ class ChunkJob:
                 dtype=settings.dtype,
                 cached=False,
             )
-            n_truncated = int(np.isin(chunk.tokens.ids, ids).sum())
+            cut_tokens = int(np.isin(chunk.tokens.ids, truncated_ids).sum())
             carried = None if final_state is None else model.state_arrays(final_state)
             return ComputedChunk(chunk, pending, n_truncated, carried)
 

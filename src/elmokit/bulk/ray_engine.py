@@ -32,7 +32,7 @@ class RayCluster(Workers):
 
     Attributes:
         model: The name or path of the model, which must be valid on every machine of the cluster.
-        weights: The HDF5 weights file, if it is not in the model directory.
+        weights: The HDF5 weights file, if it is not in the same directory as `options.json`.
         precision: "exact" or "fast".
         device: "cpu", "cuda", or "auto": GPUs if the cluster has any.
         n_workers: Number of actors. Default: one per GPU, or one per two CPU cores.
@@ -47,8 +47,8 @@ class RayCluster(Workers):
         """Connect to the cluster, and disconnect when the context exits."""
         with optional_imports("ray", "--engine ray"):
             import ray
-        connects = not ray.is_initialized()
-        if connects:
+        is_new_connection = not ray.is_initialized()
+        if is_new_connection:
             options: dict[str, Any] = {
                 "object_store_memory": _STORE_BYTES,
                 "include_dashboard": False,
@@ -56,7 +56,8 @@ class RayCluster(Workers):
             try:
                 ray.init(self.address, log_to_driver=False, **({} if self.address else options))
             except (ConnectionError, ValueError, RuntimeError) as error:
-                raise ConfigError(f"Cannot connect to Ray at '{self.address}': {error}") from error
+                action = f"connect to Ray at '{self.address}'" if self.address else "start Ray"
+                raise ConfigError(f"Cannot {action}: {error}") from error
         try:
             yield _start_actors(ray, self, settings)
         except ray.exceptions.RayError as error:
@@ -68,7 +69,7 @@ class RayCluster(Workers):
                 "--resume."
             ) from error
         finally:
-            if connects:
+            if is_new_connection:
                 ray.shutdown()
 
 
@@ -80,10 +81,12 @@ def _start_actors(ray: Any, cluster: RayCluster, settings: EmbedSettings) -> Wor
         n_gpus = 0
     on_gpu = cluster.device.startswith("cuda") or (cluster.device == "auto" and n_gpus > 0)
     if on_gpu and not n_gpus:
-        raise ConfigError("The Ray cluster has no GPU. Use --device cpu, or auto.")
+        raise ConfigError(
+            f"Invalid device '{cluster.device}': the Ray cluster has no GPU. Use 'cpu' or 'auto'."
+        )
     n = cluster.n_workers or (n_gpus if on_gpu else max(1, n_cpus // 2))
-    # Use at most as many threads per actor as the smallest machine has cores, and reserve half a
-    # core less, to leave time for the driver.
+    # Use at most as many threads per actor as the smallest machine has cores. Reserve half a core
+    # less than that, so that the driver gets CPU time, too.
     cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
     threads = max(1, min(n_cpus // n, min((int(c) for c in cores if c >= 1), default=1)))
     actor = ray.remote(

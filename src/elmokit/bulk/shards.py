@@ -1,4 +1,4 @@
-"""Directories of Parquet shards, one per chunk, and their reader.
+"""Directories of Parquet shards (one shard per chunk), and their reader.
 
 In addition to the files of every directory of chunks (store.py), a directory of shards contains
 `shards.json`, a list of all shards with their records. It is written last: a directory with this
@@ -34,6 +34,7 @@ from elmokit.bulk.input import is_remote
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.bulk.store import MANIFEST, ChunkStore, OnFinished, Record, Records, Times
 from elmokit.errors import ConfigError, DataError, OutputError
+from elmokit.progress import plural
 
 SHARDS = "shards.json"
 _RECORD = "elmokit.shard"
@@ -64,12 +65,13 @@ class ShardDirectory(ChunkStore):
         names = self.names()
         if MANIFEST not in names and any(not name.startswith(".") for name in names):
             raise OutputError(
-                f"The directory {self.path} contains files that are not shards. Choose a new name."
+                f"The directory {self.path} contains files that are not shards. Choose a new or "
+                "empty directory."
             )
         if MANIFEST in names and not (self.resume or self.overwrite):
             raise OutputError(
-                f"{self.path} contains the shards of an earlier run. Continue it with --resume, or "
-                "replace it with --overwrite."
+                f"{self.path} contains the shards of an earlier run. Continue that run with "
+                "--resume, or replace the shards with --overwrite."
             )
 
     def prepare(self, layout: Layout, documents: tuple[str, ...]) -> dict[str, Any]:
@@ -148,7 +150,7 @@ class ShardedVectors(StoredVectors):
             self._folder = ShardDirectory(url)
             metadata, self._records = _read_finished(self._folder)
         except OutputError as error:
-            raise DataError(f"The directory {url} does not exist: {error.__cause__}.") from error
+            raise DataError(f"Cannot open the directory {url}: {error.__cause__}.") from error
         try:
             fields = Layout.__dataclass_fields__.keys() & metadata.keys()
             layout = Layout.from_dict({name: metadata[name] for name in fields})
@@ -226,9 +228,10 @@ def _read_finished(folder: ShardDirectory) -> tuple[dict[str, Any], list[Record]
     manifest = folder.read_manifest()
     if SHARDS not in names:
         raise DataError(
-            f"{folder.url} is not finished: it contains {len(folder.chunk_names()):,} shards, but "
-            f"not {SHARDS}, which is written last. If the run is still active, wait until it has "
-            "finished; otherwise repeat the `elmo embed` command with --resume."
+            f"{folder.url} is not finished: it contains "
+            f"{plural(len(folder.chunk_names()), 'shard')}, but not {SHARDS}, which is written "
+            "last. If the run is still active, wait until it has finished; otherwise repeat the "
+            "`elmo embed` command with --resume."
         )
     shards = folder.read_json(SHARDS).get("shards")
     if not isinstance(shards, list):

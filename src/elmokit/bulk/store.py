@@ -212,7 +212,10 @@ class ChunkStore(Output):
             record = self.read_record(name)
             number = record.get("chunk")
             if type(number) is not int or name != self.chunk_name(number):
-                raise DataError(f"{self.url}/{name} contains another chunk. Delete it and resume.")
+                raise DataError(
+                    f"{self.url}/{name} contains chunk {number!r}, which does not match its file "
+                    "name. Delete the file and resume."
+                )
             records[number] = record
         return records
 
@@ -297,6 +300,6 @@ def check_same_settings(problem: str, previous: Manifest, current: Manifest) -> 
     ]
     if differences:
         raise ConfigError(
-            f"{problem}, because it was started with different settings: "
-            f"{'; '.join(differences)}. Use the same settings, or start again with --overwrite."
+            f"{problem}, because the settings differ: {'; '.join(differences)}. Use the same "
+            "settings, or start again with --overwrite."
         )

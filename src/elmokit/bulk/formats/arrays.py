@@ -6,7 +6,7 @@ offsets         (S + 1,)  sentence i is vectors[offsets[i] : offsets[i + 1]]
 token_offsets   (N + 1,)  token k is the bytes tokens[token_offsets[k] : token_offsets[k + 1] - 1]
 places          (S, 2)    position of each sentence: file index and line number
 spans           (N, 2)    start and end of each token in the line (not for tokenized input)
-vectors         (N, L + 1, 2D) for all layers, else (N, 2D)
+vectors         (N, L + 1, 2D) for all layers, else (N, 2D); (N, (L + 1) 2D) for "concat"
 tokens          (bytes,)  the tokens in UTF-8, "\n" after each:
                           tokens.tobytes().decode().split("\n")[:-1] is the list of tokens
 
@@ -83,7 +83,7 @@ def save_safetensors(
 
 
 def _corpus_columns(blocks: Sequence[Block], layout: Layout) -> list[Column]:
-    """Return the arrays of a corpus. Types with more bytes come first, for alignment."""
+    """Return the arrays of a corpus. Arrays with larger items come first, for alignment."""
     sentences = sum(block.sentences for block in blocks)
     tokens = sum(block.tokens for block in blocks)
     token_bytes = sum(block.record["token_bytes"] for block in blocks)
@@ -167,7 +167,7 @@ class ArrayVectors(StoredVectors):
                 )
 
     def _slice(self, name: str, begin: int, end: int) -> Array:
-        # Neither numpy's memory maps nor safetensors' slices support empty ranges.
+        # Neither NumPy's memory maps nor safetensors' slices support empty ranges.
         if begin >= end:
             return np.zeros((0, *self.layout.shape), self.layout.dtype)
         return np.asarray(self._arrays[name][begin:end])

@@ -2,7 +2,8 @@ r"""A block: the vectors of some sentences, as a few flat arrays that fit into m
 
 S is the number of sentences, N the number of tokens, V the number of distinct words.
 
-vectors         (K, N, 2D)  K = L + 1 for all layers, else 1; tokens are in text order
+vectors         (K, N, W)   K = L + 1 for all layers, else 1; W = 2D, or (L + 1) 2D for "concat";
+                            tokens are in text order
 lengths         (S,)        number of tokens of each sentence
 ids             (N,)        index of the word of each token
 words           (bytes,)    the concatenated words in UTF-8
@@ -117,7 +118,7 @@ def make_block(
 
 def save_block(file: IO[bytes], block: Block) -> None:
     """Write a block in memory to a file."""
-    # Types with more bytes come first, so that each array is aligned in the file.
+    # Arrays with larger items come first, so that each array is aligned in the file.
     order = sorted(block.arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     checksums = {name: _checksum(array) for name, array in order}
     record = json.dumps({**block.record, "crc32": checksums})
@@ -230,7 +231,7 @@ def write_safetensors(
 
     Args:
         file: The file.
-        columns: The arrays. Types with more bytes must come first, so that each array is aligned.
+        columns: The arrays. Those with larger items must come first, so that each is aligned.
         metadata: Strings for the header.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}

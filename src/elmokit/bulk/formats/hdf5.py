@@ -59,9 +59,9 @@ def write(path: Path, blocks: Iterable[Block], layout: Layout, metadata: GetMeta
         writer.finish({DESCRIPTION: describe(layout, metadata()).encode()})
     if index is None:
         warn(
-            f"The file has no '{INDEX}', because it contains more than {_MAX_INDEX_SENTENCES:,} "
-            f"sentences or {_MAX_INDEX_BYTES >> 20} MB of text. The datasets are numbered in the "
-            "order of the input."
+            f"The HDF5 file has no '{INDEX}', because it contains more than "
+            f"{_MAX_INDEX_SENTENCES:,} sentences or {_MAX_INDEX_BYTES >> 20} MB of text. The "
+            "datasets are numbered in the order of the input."
         )
 
 
@@ -92,7 +92,7 @@ class Hdf5Vectors(StoredVectors):
         super().__init__(path, layout, metadata, length)
 
     def _guess_layout(self, length: int) -> Layout:
-        """Guess the layout of a file from another program by its first sentence."""
+        """Infer the layout of a file without a description from its first sentence."""
         first = find_dataset(self._file, "0")
         if length and getattr(first, "ndim", 0) not in (2, 3):
             raise DataError("it has no dataset '0' with two or three dimensions")

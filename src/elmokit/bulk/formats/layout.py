@@ -45,7 +45,7 @@ class Layout(Settings):
 
     @cached_property
     def choice(self) -> LayerChoice:
-        """The layer selection."""
+        """The layer choice."""
         return LayerChoice.parse(self.layer, self.n_layers, self.mix, self.gamma)
 
     @property

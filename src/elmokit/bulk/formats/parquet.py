@@ -277,6 +277,9 @@ def check_size(file: Any, layout: Layout, size: int) -> int:
 
     Returns:
         The maximum size of its content in memory.
+
+    Raises:
+        ValueError: The file declares much more content than its size allows.
     """
     metadata = file.metadata
     row = 8 + math.prod(layout.shape) * np.dtype(layout.dtype).itemsize

@@ -41,7 +41,7 @@ class StoredVectors(Sequence[StoredSentence], ABC):
     """The sentences of a vector file or of a directory of shards, which are read on access.
 
     Attributes:
-        path: The file.
+        path: The file or directory.
         layout: The stored layers and their data type.
         metadata: Additional metadata, such as the model, the state policy and the input files.
         documents: For a directory of shards, the name of each document and the range of its
