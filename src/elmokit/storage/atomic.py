@@ -2,7 +2,7 @@
 
 A file is replaced with a single rename. To replace a directory, the old directory is first renamed
 to `.NAME.elmokit-old`, and then the new one is renamed to NAME. If the process is killed between
-the two, `restore_directory` undoes the first rename. It must be called before a directory is read.
+the two, `restore_directory` undoes the first rename. Call it before you read such a directory.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def write_text(path: Path, text: str) -> None:
 def replace_directory(path: Path, *, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """Yield a temporary directory to fill, and rename it to `path` at the end.
 
-    If an error occurs or the process is killed, `path` is unchanged.
+    If an error occurs, `path` is unchanged. If the process is killed, `path` is unchanged, or
+    `restore_directory` restores it.
 
     Args:
         path: The directory to create or replace.

@@ -4,7 +4,7 @@ Datasets are rejected if they are links, if they are stored in other files, if r
 buffer much larger than the dataset, or if they declare far more data than the file contains.
 
 Strings of variable length are read without the HDF5 library: in damaged files, it can allocate the
-declared length of a string, up to 4 GB, or never return. See "Global Heap" in the "HDF5 File Format
+declared length of a string, up to 4 GB, or hang. See "Global Heap" in the "HDF5 File Format
 Specification".
 """
 
@@ -100,7 +100,7 @@ def find_dataset(
             f"{stored:,} bytes are stored. The file is damaged or malicious."
         )
     if item.dtype.hasobject and not is_string:
-        raise error(f"'{name}' in {file.filename} has a variable length; expected numbers.")
+        raise error(f"'{name}' in {file.filename} has values of variable length; expected numbers.")
     return item
 
 
@@ -119,13 +119,13 @@ def read_string(file: Any, name: str) -> Any:
         length, address, index = unpack_from("<IQI", data, start)
         heap = file.userblock_size + address
         size = unpack_from("<Q", data, heap + 8)[0] if length else 0
-        at, number = heap + 16, -1
-        while at < heap + size and number != 0:  # 0 is the free space at the end
-            number, stored = unpack_from("<H6xQ", data, at)
-            at += 16
+        position, number = heap + 16, -1
+        while position < heap + size and number != 0:  # 0 is the free space at the end
+            number, stored = unpack_from("<H6xQ", data, position)
+            position += 16
             if number == index and length <= stored:
-                return data[at : at + length]
-            at += stored + -stored % 8
+                return data[position : position + length]
+            position += stored + -stored % 8
     if length:
         raise DataError(f"'{name}' in {file.filename} is damaged: its text is missing.")
     return b""

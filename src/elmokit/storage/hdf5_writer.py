@@ -67,7 +67,7 @@ class Hdf5Writer:
 
         Args:
             values: The numbers.
-            attributes: Texts, which `read_attribute` reads.
+            attributes: Texts to store with the dataset. `read_attribute` reads them.
             name: The name, with slashes between groups. Default: the next number.
 
         Raises:
@@ -125,7 +125,7 @@ class Hdf5Writer:
         addresses = [m if isinstance(m, int) else self._write_group(m)[0] for m in members.values()]
         numbers = np.arange(len(numbered)).astype("S")
         names = np.concatenate([numbers, np.array([name.encode() for name in members], "S")])
-        names = names.astype(f"S{names.itemsize // 8 * 8 + 8}")  # each name ends with a zero
+        names = names.astype(f"S{names.itemsize // 8 * 8 + 8}")  # each name ends with a zero byte
         objects = np.array([*numbered, *addresses], np.uint64)
         order = np.argsort(names)
         tree = self._write_tree(8 + order * names.itemsize, objects[order])
@@ -164,7 +164,7 @@ class Hdf5Writer:
 
         Args:
             names: The positions of the names in the local heap, in order of the names.
-            objects: The addresses of their datasets.
+            objects: The addresses of the datasets and groups, in the same order.
         """
         children: list[int] = []
         keys = [0]  # the last name before each child, then the last name of all

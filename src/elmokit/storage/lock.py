@@ -54,7 +54,9 @@ def file_lock(path: Path, *, timeout: float = -1) -> Iterator[bool]:
     try:
         yield lock.is_locked
     finally:
-        with suppress(OSError):  # before the release, so that waiting processes notice
+        # Remove the file before the lock is released. A waiting process then notices that it has
+        # locked a removed file, and creates a new one.
+        with suppress(OSError):
             path.unlink(missing_ok=True)
         lock.release()
 
@@ -66,7 +68,7 @@ def run_lock(directory: Path) -> Iterator[None]:
     If the directory does not exist, it is created, and removed at the end if it is empty.
 
     Raises:
-        OutputError: Another process uses the directory, or the directory cannot be written.
+        OutputError: The directory is in use by another process, or cannot be written.
     """
     resolve_output(directory)  # rejects invalid names
     is_new = not directory.exists()

@@ -44,7 +44,7 @@ def read_json(
         text = read_bounded(path, error, max_bytes=_MAX_BYTES)
     except FileNotFoundError:
         raise error(f"{path} does not exist. {hint}".rstrip()) from None
-    except (OSError, ValueError) as reason:  # a NUL in the path is a ValueError
+    except (OSError, ValueError) as reason:  # a NUL in the path raises a ValueError
         message = getattr(reason, "strerror", None) or reason
         raise error(f"{path} cannot be read: {message}. {hint}".rstrip()) from reason
     return parse_json(text, path, error=error, hint=hint)

@@ -47,7 +47,9 @@ def new_directory(path: Path, kind: DirectoryKind, *, overwrite: bool) -> Iterat
         try:
             names = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
         except OSError as error:
-            raise OutputError(f"{path} cannot be read: {error.strerror}.") from None
+            raise OutputError(
+                f"{path} cannot be read: {error.strerror}. Check its permissions."
+            ) from None
         foreign = [name for name in names if name not in kind.files]
         if foreign or (names and not kind.matches(path)):
             raise OutputError(

@@ -9,9 +9,10 @@ from elmokit.errors import ElmoError, OutputError
 
 
 def check_regular_files(path: Path, error: type[ElmoError]) -> None:
-    """Raise an error if `path`, or anything in it, is neither a file nor a directory.
+    """Raise an error if `path`, or a file in it, is neither a regular file nor a directory.
 
-    Only three levels of subdirectories are checked, because `path` can be any directory.
+    Only files in `path` and in two levels of subdirectories are checked, because `path` can be any
+    directory.
     """
     entries = [path]
     for root, folders, files in os.walk(path) if path.is_dir() else ():
@@ -34,7 +35,8 @@ def read_bounded(path: Path, error: type[ElmoError], *, max_bytes: int = 2**28) 
     size = path.stat().st_size
     if size > max_bytes:
         raise error(
-            f"{path} has {size:,} bytes; the limit is {max_bytes:,}. Copy the original again."
+            f"{path} has {size:,} bytes; the limit is {max_bytes:,}. Replace it with a copy of the "
+            "original."
         )
     return path.read_bytes()
 
