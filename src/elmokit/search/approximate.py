@@ -3,7 +3,7 @@
 A query reads only the nearest partitions. The candidates from the database are scored again with
 the stored vectors, so scores are exact and all filters apply, but neighbors in other partitions are
 missed. The number of partitions to read is measured with a sample of tokens: it is the smallest
-number that finds the required fraction of their nearest neighbors.
+power of two that finds the required fraction of their nearest neighbors.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def add_ann(
     Args:
         index: The index; its directory is changed.
         choices: Stored layers other than layer 0, which has one vector per word.
-        recall: The required mean fraction of the 10 nearest tokens that are found.
+        recall: The required recall: the mean fraction of the 10 nearest tokens to find.
 
     Returns:
         The index with the new approximate indexes; `meta.ann` has their measured recall.
@@ -109,10 +109,14 @@ def add_ann(
 def _add(index: TokenIndex, choice: LayerChoice, recall: float) -> TokenIndex:
     if choice.number == 0 or index.meta.stored.get(choice.label) != list(choice.weights):
         stored = ", ".join(index.meta.stored.keys() - {"layer 0"}) or "none"
+        if choice.number == 0:
+            problem, hint = "Layer 0 has one vector per word, so it has no approximate index", ""
+        else:
+            problem = f"An approximate index requires the vectors of {choice.label}"
+            hint = f", or build an index with: elmo index TEXT -o DIR --layer {choice.name}"
         raise ConfigError(
-            f"An approximate index needs the vectors of {choice.label}, but the index "
-            f"{index.folder} stores: {stored}. Choose one of these, or build an index with: elmo "
-            f"index TEXT -o DIR --layer {choice.name}"
+            f"{problem}. For other layers, the index {index.folder} stores: {stored}. Choose one "
+            f"of these{hint}"
         )
     table = import_lance().dataset(table_path(index.folder, "tokens"))
     if table.version != index.meta.versions["tokens"]:  # an interrupted call left a newer version
@@ -134,7 +138,7 @@ def _add(index: TokenIndex, choice: LayerChoice, recall: float) -> TokenIndex:
 def _measure(
     index: TokenIndex, choice: LayerChoice, partitions: int, required: float
 ) -> dict[str, Any]:
-    """Find the smallest number of partitions that reaches the required recall."""
+    """Find how many partitions (a power of two) must be read to reach the required recall."""
     rng = np.random.default_rng(0)
     sample = rng.choice(
         index.n_tokens, size=min(index.n_tokens, _SAMPLE_SIZE), replace=False

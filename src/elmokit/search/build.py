@@ -28,7 +28,7 @@ from elmokit.bulk.settings import EmbedSettings, Summary
 from elmokit.bulk.store import Manifest, OnFinished, Output, Records, Times, check_same_settings
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.model import ElmoModel
-from elmokit.errors import DataError, OutputError, output_error
+from elmokit.errors import DataError, OutputError, join_names, output_error
 from elmokit.progress import Progress, no_log
 from elmokit.search.files import (
     INDEX_FILES,
@@ -235,7 +235,7 @@ class IndexOutput(Output):
     def open_run(self, manifest: Manifest) -> Iterator[bool]:
         """Lock the index and open its tables; see `Output`."""
         with run_lock(self.path):
-            # Check the output again, because another process may have built the index meanwhile.
+            # Another process may have built the index since the first check.
             options = {"resume": self.resume, "overwrite": self.overwrite}
             check_index_output(self.path, **options, append=self._append)
             if (self.path / MANIFEST).exists() and not (self.overwrite or self._append):
@@ -325,7 +325,7 @@ class IndexOutput(Output):
         )
         if versions:  # no table exists if the text does not contain tokens so far
             self.meta.write(self.path / UNFINISHED)
-        return 0
+        return 0  # the size on disk is not measured
 
     @contextmanager
     def assemble(
@@ -334,7 +334,10 @@ class IndexOutput(Output):
         """Make the new versions of the tables visible at the end; see `Output`."""
         yield lambda _: None
         if self.meta.tokens == self._tokens_before:
-            raise DataError(f"{', '.join(self.documents)} contains no tokens.")
+            raise DataError(
+                f"Found no tokens in {join_names(self.documents)}: expected at least one nonempty "
+                "line."
+            )
         tables = {name: self._lance.dataset(table_path(self.path, name)) for name in TABLES}
         if self.meta.ann:  # add the new tokens to the approximate indexes
             tables["tokens"].optimize.optimize_indices()
@@ -362,7 +365,7 @@ class IndexOutput(Output):
             [words[i] for i in ids[start : start + length].tolist()]
             for start, length in zip(starts, lengths, strict=True)
         ]
-        texts = [text for text, keep in zip(block.texts(), is_nonempty, strict=True) if keep]
+        texts = [t for t, has_tokens in zip(block.texts(), is_nonempty, strict=True) if has_tokens]
         hashes = np.array([sentence_hash(tokens) for tokens in sentences], dtype=np.int64)
         n_earlier_files = len(self.meta.inputs) - len(self.documents)
         sentence_ids = self.meta.sentences + np.arange(len(lengths))
@@ -370,7 +373,7 @@ class IndexOutput(Output):
         start = end = pa.nulls(len(ids), pa.int32())
         if block.has_spans:
             start, end = (pa.array(column, pa.int32()) for column in arrays["spans"].T)
-            # Spans count from the start of the line; a sentence may begin before its first token.
+            # Spans are relative to the line. A sentence may begin before its first token.
             indents = [max(t.find(s[0]), 0) for t, s in zip(texts, sentences, strict=True)]
             offsets = arrays["spans"][starts, 0] - np.array(indents, dtype=np.int64)
         token_columns = {

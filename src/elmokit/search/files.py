@@ -39,8 +39,6 @@ UNFINISHED = "unfinished.json"
 TABLES = ("tokens", "words", "sentences")
 INDEX_FILES = {MANIFEST, UNFINISHED, RUN_LOCK, *(f"{name}.lance" for name in TABLES)}
 
-_REBUILD = "Rebuild it with: elmo index"
-
 _Number = Annotated[int, Bounds(ge=0)]
 _Positive = Annotated[int, Bounds(ge=1)]
 
@@ -62,7 +60,7 @@ class IndexMeta(Settings):
         words: Number of distinct words.
         digests: The digests of the texts of all builds before the last one.
         versions: The version of each table.
-        ann: For each layer choice with an approximate index: its parameters and measured recall.
+        ann: The parameters and the measured recall of each approximate index, by layer choice.
         records: The records of the chunks of the last build.
         text_digest: The digest of the text of the last build; empty until it is finished.
     """
@@ -114,7 +112,7 @@ class IndexMeta(Settings):
         """
         if not (folder / name).exists():
             raise DataError(_describe_missing_index(folder))
-        path, hint = folder / name, f"{_REBUILD}."
+        path, hint = folder / name, _rebuild_hint(folder)
         values = read_json(path, error=DataError, hint=hint)
         check_format(values, path, FORMAT, VERSION, oldest=VERSION, error=DataError, hint=hint)
         del values["format"], values["format_version"]
@@ -148,14 +146,18 @@ def _describe_missing_index(folder: Path) -> str:
 
 def _damaged_index_error(folder: Path, reason: object) -> DataError:
     """Return the error for an index with missing or invalid content."""
-    return DataError(f"The index {folder} is damaged ({reason}). {_REBUILD} --overwrite")
+    return DataError(f"The index {folder} is damaged ({reason}). {_rebuild_hint(folder)}")
+
+
+def _rebuild_hint(folder: Path) -> str:
+    return f"Rebuild it with: elmo index TEXT -o {folder} --overwrite"
 
 
 # -------------------------------------------------------------------------------------- the tables
 
 
 def import_lance() -> Any:
-    """Import the database library, an optional dependency."""
+    """Import Lance, the database library, which is an optional dependency."""
     os.environ.setdefault("LANCE_LOG", "error")  # Lance warns about every small table
     with optional_imports("search", "Using a token index"):
         import lance
@@ -190,23 +192,26 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
     lance = import_lance()
     rows = {"tokens": meta.tokens, "words": meta.words, "sentences": meta.sentences}
     dims = {column_name(choice): choice.dim(meta.dim) for choice in meta.choices}
-    of_tokens = dims.keys() - {"layer_0"}
-    of_words = dims.keys() - of_tokens
-    columns = {"tokens": {"token", "word", *of_tokens}, "words": {"word", *of_words}}
+    token_vectors = dims.keys() - {"layer_0"}
+    word_vectors = dims.keys() - token_vectors
+    columns = {"tokens": {"token", "word", *token_vectors}, "words": {"word", *word_vectors}}
     check_regular_files(folder, DataError)
     tables = {}
     for name in TABLES:
         with database_errors(folder):
             table = lance.dataset(table_path(folder, name), version=meta.versions[name])
-            _check_file_sizes(table)  # Lance allocates the size of a file before it reads it
+            _check_file_sizes(table)  # Lance allocates the declared size before it reads a file
             if (n_rows := table.count_rows()) != rows[name]:
                 raise ValueError(f"table {name} has {n_rows} rows, expected {rows[name]}")
             if missing := columns.get(name, set()) - set(table.schema.names):
                 raise ValueError(f"table {name} has no column {missing.pop()}")
             for column in dims.keys() & set(table.schema.names):
-                kind = table.schema.field(column).type
-                if str(kind.value_type) != "halffloat" or kind.list_size != dims[column]:
-                    raise ValueError(f"column {column} does not have {dims[column]} dimensions")
+                column_type, dim = table.schema.field(column).type, dims[column]
+                if str(column_type.value_type) != "halffloat" or column_type.list_size != dim:
+                    raise ValueError(
+                        f"column {column} has type {column_type}, expected float16 vectors with "
+                        f"{dim} dimensions"
+                    )
         tables[name] = table
     return tables
 

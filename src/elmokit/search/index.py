@@ -7,9 +7,8 @@
     print(results[0])
     index.neighbors([results[0].by_layer["layer 2"][0].token_id])  # query by token ID
 
-By default, the search is exact: each query is compared with every token, and memory usage does not
-depend on the size of the index. `ann=True` uses an approximate index instead, if one exists (`elmo
-index --ann`).
+The search is exact by default: every token is compared, and memory usage does not grow with the
+number of tokens. `ann=True` uses an approximate index instead, if one exists (`elmo index --ann`).
 """
 
 from __future__ import annotations
@@ -153,8 +152,11 @@ class TokenIndex:
         marked = [q.marked for q in parsed if q.token_id is None]
         if marked:
             if model is None:
-                raise ConfigError("Text queries require the model that the index was built with.")
-            self.check_model(model)
+                raise ConfigError(
+                    "Queries with a sentence require the model that the index was built with. Pass "
+                    "it as the argument model."
+                )
+            self.check(model)
             layers = model.compute([m.tokens for m in marked], self.meta.state)
             vectors = iter([h[:, m.position] for m, h in zip(marked, layers, strict=True)])
             parsed = [Query(q.marked, next(vectors)) if q.token_id is None else q for q in parsed]
@@ -293,7 +295,7 @@ class TokenIndex:
 
     @cached_property
     def counts(self) -> Ids:
-        """The number of occurrences of each word in any spelling, (V,)."""
+        """The number of occurrences of each word, ignoring case, (V,)."""
         counts = np.zeros(self.meta.words, dtype=np.int64)
         for batch in self._scan("tokens", ["word"]):
             word_ids = self._word_ids[_integers(batch, "word")]
@@ -302,12 +304,12 @@ class TokenIndex:
 
     @cached_property
     def _ids_by_word(self) -> dict[str, int]:
-        """The id of each case-folded word."""
+        """The word id of each case-folded word."""
         return {w: i for i, w in enumerate(dict.fromkeys(s.casefold() for s in self.spellings))}
 
     @cached_property
     def _word_ids(self) -> Ids:
-        """The id of each spelling, (V,). Spellings that differ only in case have the same id."""
+        """The word id of each spelling, (V,). Case does not affect word ids."""
         return np.array([self._word_id(s) for s in self.spellings], dtype=np.int64)
 
     def _word_id(self, word: str) -> int:
@@ -383,7 +385,9 @@ class TokenIndex:
         meta = self.meta
         files = ", ".join(meta.inputs[:3]) + (" …" if len(meta.inputs) > 3 else "")
         rows = [
-            ("tokens", f"{meta.tokens:,} of {meta.words:,} words in {meta.sentences:,} sentences"),
+            ("tokens", f"{meta.tokens:,}"),
+            ("distinct words", f"{meta.words:,}"),
+            ("sentences", f"{meta.sentences:,}"),
             ("text", files),
             ("layers", ", ".join(choice.label for choice in self.default_choices)),
             ("size on disk", f"{folder_bytes(self.folder) / 1e6:,.1f} MB"),
@@ -400,7 +404,7 @@ def used_layers(choice: LayerChoice) -> list[int]:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the size of all files in a directory."""
+    """Return the total size of all files in a directory in bytes."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 

@@ -2,8 +2,8 @@
 
 A query is a word in its sentence. In each requested layer, every token of the text is compared with
 the query by cosine similarity, and the k nearest tokens are returned with their sentences. The
-search is exact, and its memory usage does not grow with the text. The text is embedded only once
-for all queries, because embedding takes most of the time.
+search is exact, and its memory usage grows only with the vocabulary of the text. The text is
+embedded only once for all queries, because embedding takes most of the time.
 
     from elmokit.search.neighbors import neighbors
 
@@ -196,7 +196,7 @@ def neighbors(
         filter: Which tokens may be neighbors.
         state: Initial LSTM state of each sentence, including the queries.
         max_tokens: Stop after the sentence that reaches this number of tokens.
-        on_window: Called with the number of tokens that have been searched.
+        on_window: Called repeatedly with the number of tokens that have been searched so far.
 
     Returns:
         One result per query, in the same order.
@@ -205,7 +205,7 @@ def neighbors(
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     layers = model.compute([q.tokens for q in marked], state)
     embedded = [Query(q, h[:, q.position]) for q, h in zip(marked, layers, strict=True)]
-    ids_by_word: dict[str, int] = {}  # grows with the vocabulary of the text
+    ids_by_word: dict[str, int] = {}
 
     def word_ids(tokens: Iterable[str]) -> Ids:
         folded = (token.casefold() for token in tokens)
@@ -336,7 +336,7 @@ class SearchRequest(NamedTuple):
 
 
 class ExactSearch:
-    """A search for the k nearest tokens of each query, to which blocks of tokens are added.
+    """Finds the k nearest tokens of each query, in a text that is added in blocks.
 
     Args:
         request: The queries and options.
@@ -354,12 +354,12 @@ class ExactSearch:
     def add(self, tokens: Tokens) -> None:
         """Compare a block of tokens with all queries."""
         queries, filter = self._queries, self._filter
-        rejected = tokens.ids == queries.ids[:, None]
+        is_excluded = tokens.ids == queries.ids[:, None]
         if filter.words != "any":
-            same = tokens.words == queries.words[:, None]
-            rejected |= same if filter.words == "other" else ~same
+            is_same_word = tokens.words == queries.words[:, None]
+            is_excluded |= is_same_word if filter.words == "other" else ~is_same_word
         if filter.other_sentences:
-            rejected |= tokens.sentences == queries.sentences[:, None]
+            is_excluded |= tokens.sentences == queries.sentences[:, None]
         groups = {  # `TopK` keeps one token of each group
             "token": tokens.ids,
             "word": tokens.words,
@@ -369,7 +369,7 @@ class ExactSearch:
             lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
             lengths[lengths == 0] = 1
             scores = (query @ vectors.T) / lengths
-            scores[rejected] = -np.inf
+            scores[is_excluded] = -np.inf
             best.add(scores, tokens.ids, groups)
 
 
@@ -435,7 +435,7 @@ def list_neighbors(
 
 
 def sentence_hash(tokens: Sequence[str]) -> np.int64:
-    """Return a hash of a sentence, with a collision probability of 1e-18."""
+    """Return a 62-bit hash of a sentence, to which a position can be added without overflow."""
     text = "\0".join(tokens).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(text, digest_size=8).digest()
     return np.int64(int.from_bytes(digest, "big") >> 2)
