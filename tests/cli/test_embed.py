@@ -253,7 +253,7 @@ def test_output_without_a_suffix_is_a_directory_of_shards(elmo: Elmo, tmp_path: 
     assert table.column("line").to_pylist() == [3] * 7
     code, _, errors = elmo(*options)
     assert code == 1
-    assert "Continue it with --resume" in errors
+    assert "Continue that run with --resume" in errors
     assert "3 sentences from an earlier run" in elmo(*options, "--resume")[2]
 
 

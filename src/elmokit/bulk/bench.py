@@ -62,7 +62,7 @@ def _measure(workers: Workers, text: str, out: Path, settings: EmbedSettings) ->
     summary = embed_corpus(workers, [text], out, settings, on_progress=report)
     seconds = time.perf_counter() - started
     shutil.rmtree(out) if out.is_dir() else out.unlink()
-    sustained = [item for item in reports if item[1] >= _WARM_UP_TOKENS]
+    sustained = [(now, tokens) for now, tokens in reports if tokens >= _WARM_UP_TOKENS]
     rates = {"tokens_per_second": round(summary.tokens / seconds)}
     if len(sustained) > 1:
         (begin, before), (end, after) = sustained[0], sustained[-1]

@@ -237,7 +237,8 @@ def read_sentences(
         files: Paths of the files; "-" is standard input.
         tokenized: Whether the text is already tokenized, with tokens separated by whitespace.
         split: Whether to split lines into sentences. Otherwise, each line is a sentence.
-        skipped: Whether to skip lines that are not UTF-8; see `read_lines`.
+        skipped: Counts lines that are not valid UTF-8, and defines whether they are skipped; see
+            `read_lines`.
     """
     for file in map(str, files):
         for line in read_lines([file], skipped=skipped):

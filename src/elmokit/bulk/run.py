@@ -112,7 +112,7 @@ class Run:
         self._times: Times = dict.fromkeys(STAGES, 0.0)
         self._digest = hashlib.blake2b(digest_size=16)
         self._size = text_size(self.documents)
-        self._tokens = self._n_bytes = self._written = 0
+        self._tokens = self._n_bytes = self._written_bytes = 0
 
     def embed(self, on_progress: Callable[[Progress], None]) -> Summary:
         """Embed and write all unfinished chunks, and return a summary."""
@@ -202,7 +202,7 @@ class Run:
         self._records[int(chunk.record["chunk"])] = chunk.record
         self._tokens += int(chunk.record["tokens"])
         self._n_bytes += int(chunk.record["n_bytes"])
-        self._written += chunk.n_bytes
+        self._written_bytes += chunk.n_bytes
         for stage, seconds in chunk.times.items():
             self._times[stage] += seconds
 
@@ -234,7 +234,7 @@ class Run:
             resumed_sentences=resumed["sentences"],
             seconds=round(seconds, 3),
             tokens_per_second=round((counts["tokens"] - resumed["tokens"]) / max(seconds, 1e-9), 1),
-            written_bytes=self._written,
+            written_bytes=self._written_bytes,
             stages=stages,
             bottleneck=_bottleneck(stages),
         )

@@ -98,7 +98,7 @@ class Output(ABC):
 
         Raises:
             OutputError: Another process is using the output.
-            ConfigError: The model, settings or documents of the earlier run were different.
+            ConfigError: The model, settings or documents differ from those of the earlier run.
         """
 
     @abstractmethod

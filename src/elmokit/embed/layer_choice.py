@@ -135,13 +135,13 @@ class LayerChoice:
             return (1.0 / self.n_layers,) * self.n_layers
         return tuple(float(self.number in (None, j)) for j in range(self.n_layers))
 
-    def shape(self, dim: int) -> tuple[int, ...]:
-        """Return the shape of the result for one token. `dim` is the size of a layer, 2D."""
-        return (self.n_layers, dim) if self.name == "all" else (self.dim(dim),)
+    def shape(self, layer_dim: int) -> tuple[int, ...]:
+        """Return the shape of the result for one token, given the size of a layer, 2D."""
+        return (self.n_layers, layer_dim) if self.name == "all" else (self.dim(layer_dim),)
 
-    def dim(self, dim: int) -> int:
-        """Return the size of a vector. `dim` is the size of a layer, 2D."""
-        return self.n_layers * dim if self.name == "concat" else dim
+    def dim(self, layer_dim: int) -> int:
+        """Return the size of a vector of the result, given the size of a layer, 2D."""
+        return self.n_layers * layer_dim if self.name == "concat" else layer_dim
 
     def apply(self, layers: Array) -> Array:
         """Apply the choice to all layers of T tokens, given as a NumPy array or a tensor.

@@ -217,12 +217,12 @@ def neighbors(
     tokens = query_tokens(embedded, choices, words, Query.vector)
     search = ExactSearch(SearchRequest(tokens, choices, k, filter or NeighborFilter()))
     neighbors_by_id: dict[int, Neighbor] = {}
-    end = 0
+    n_searched = 0
     for window in windows(_tokenize(text, max_tokens), _WINDOW_TOKENS):
         layers = model.compute([tokens for tokens, _ in window], state)
         lengths = [len(tokens) for tokens, _ in window]
-        starts = end + np.cumsum([0, *lengths])
-        ids = np.arange(end, starts[-1])
+        starts = n_searched + np.cumsum([0, *lengths])
+        ids = np.arange(n_searched, starts[-1])
         hashes = np.array([sentence_hash(tokens) for tokens, _ in window], dtype=np.int64)
         search.add(
             Tokens(
@@ -235,17 +235,17 @@ def neighbors(
         )
         # Keep only the sentences of the tokens that are among the nearest.
         nearest = collect_ids(search.best)
-        neighbors_by_id = {n: neighbors_by_id[n] for n in nearest if n < end}
+        neighbors_by_id = {n: neighbors_by_id[n] for n in nearest if n < n_searched}
         for token_id in nearest[len(neighbors_by_id) :]:
             i = int(np.searchsorted(starts, token_id, side="right")) - 1
             sentence, where = window[i]
             neighbors_by_id[token_id] = Neighbor(
                 1.0, MarkedWord(tuple(sentence), token_id - int(starts[i])), where
             )
-        end = int(starts[-1])
+        n_searched = int(starts[-1])
         if on_window is not None:
-            on_window(end)
-    return list_neighbors(embedded, choices, search.best, neighbors_by_id, end)
+            on_window(n_searched)
+    return list_neighbors(embedded, choices, search.best, neighbors_by_id, n_searched)
 
 
 def _tokenize(

@@ -120,7 +120,7 @@ def read_string(file: Any, name: str) -> Any:
         heap = file.userblock_size + address
         size = unpack_from("<Q", data, heap + 8)[0] if length else 0
         position, number = heap + 16, -1
-        while position < heap + size and number != 0:  # 0 is the free space at the end
+        while position < heap + size and number != 0:  # object 0 is the free space
             number, stored = unpack_from("<H6xQ", data, position)
             position += 16
             if number == index and length <= stored:
