@@ -102,7 +102,7 @@ class ComputedChunk:
     Attributes:
         chunk: The tokenized chunk.
         pending: The vectors, which a GPU may still be computing.
-        cut_tokens: Number of truncated tokens.
+        n_truncated: Number of truncated tokens.
         carried: With state="carry", the final state of the chunk.
     """
 
@@ -211,7 +211,7 @@ class ChunkJob:
                 dtype=settings.dtype,
                 cached=False,
             )
-            cut_tokens = int(np.isin(chunk.tokens.ids, truncated_ids).sum())
+            n_truncated = int(np.isin(chunk.tokens.ids, truncated_ids).sum())
             carried = None if final_state is None else model.state_arrays(final_state)
             return ComputedChunk(chunk, pending, n_truncated, carried)
 

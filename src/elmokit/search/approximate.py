@@ -75,7 +75,7 @@ def _condition(index: TokenIndex, request: SearchRequest) -> str | None:
     """Return the SQL filter for words. `ExactSearch` applies the other filters."""
     if request.filter.words == "any":
         return None
-    is_same_word = index.word_condition(request.queries.words)
+    is_same_word = index.same_word_filter(request.queries.words)
     return is_same_word if request.filter.words == "same" else f"NOT ({is_same_word})"
 
 

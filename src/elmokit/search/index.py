@@ -156,7 +156,7 @@ class TokenIndex:
                     "Queries with a sentence require the model that the index was built with. Pass "
                     "it as the argument model."
                 )
-            self.check(model)
+            self.check_model(model)
             layers = model.compute([m.tokens for m in marked], self.meta.state)
             vectors = iter([h[:, m.position] for m, h in zip(marked, layers, strict=True)])
             parsed = [Query(q.marked, next(vectors)) if q.token_id is None else q for q in parsed]
@@ -193,7 +193,7 @@ class TokenIndex:
     def search_exactly(self, request: SearchRequest) -> list[TopK]:
         """Return the k nearest tokens of each query, for each layer."""
         same_word = request.filter.words == "same"
-        condition = self.word_condition(request.queries.words) if same_word else None
+        condition = self.same_word_filter(request.queries.words) if same_word else None
         return self.compare(self._scan("tokens", self.columns(request.choices), condition), request)
 
     def compare(self, batches: Iterable[Any], request: SearchRequest) -> list[TopK]:
@@ -225,8 +225,8 @@ class TokenIndex:
         words = np.array([self._word_id(query.marked.word) for query in queries])
         return query_tokens(queries, choices, words, vector)
 
-    def word_condition(self, word_ids: Ids) -> str:
-        """Return the SQL filter for all spellings of the given words."""
+    def same_word_filter(self, word_ids: Ids) -> str:
+        """Return an SQL filter that matches all spellings of the given words."""
         spellings = np.flatnonzero(np.isin(self._word_ids, word_ids))
         return f"word IN ({', '.join(map(str, spellings))})" if len(spellings) else "false"
 
@@ -283,7 +283,7 @@ class TokenIndex:
 
     def find(self, word: str) -> list[int]:
         """Return the IDs of all tokens of a word, ignoring case."""
-        condition = self.word_condition(np.array([self._word_id(word)]))
+        condition = self.same_word_filter(np.array([self._word_id(word)]))
         batches = self._scan("tokens", ["token"], condition)
         return sorted(n for batch in batches for n in _integers(batch, "token").tolist())
 
