@@ -54,7 +54,7 @@ def test_written_files_are_listed(old: Path, tmp_path: Path) -> None:
 def test_lost_parts_are_reported(tmp_path: Path) -> None:
     modeldir.save(make_parts(full=True), tmp_path / "full")
     result = run(tmp_path / "full", tmp_path / "old", "--to", "hdf5")
-    assert "Omitted the LM head and the warm state" in result.stderr
+    assert "the LM head, the warm state" in result.stderr
     assert {file.name for file in (tmp_path / "old").iterdir()} == {
         "options.json",
         "weights.hdf5",

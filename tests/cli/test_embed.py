@@ -216,7 +216,7 @@ def test_interrupt_before_the_first_chunk_leaves_no_files(
     monkeypatch.setattr(ElmoModel, "compute_block", interrupted)
     code, _, errors = elmo("text.txt", "-o", "vectors.npz")
     assert code == 130
-    assert "No chunk was finished" in errors
+    assert "No chunks were finished" in errors
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 

@@ -187,11 +187,11 @@ def test_interrupt_during_imports_exits_with_130_and_a_message(number: signal.Si
     ("error", "code", "message"),
     [
         ("KeyboardInterrupt", 130, "Interrupted."),
-        ("MemoryError", 1, "Error: There is not enough memory: an allocation failed."),
+        ("MemoryError", 1, "Error: Not enough memory: an allocation failed."),
         (
             "RuntimeError('CUDA out of memory.\\nDetails')",
             1,
-            "Error: There is not enough memory: CUDA out of memory.",
+            "Error: Not enough memory: CUDA out of memory.",
         ),
         ("RuntimeError('illegal memory access')", 1, "Traceback"),
     ],

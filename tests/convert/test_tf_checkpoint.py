@@ -178,14 +178,14 @@ def test_new_head_loads_only_the_accumulators_of_the_bilm(verse: Corpus) -> None
 
 
 def test_command_reports_the_accumulators(verse: Corpus, tmp_path: Path) -> None:
-    for kind, said in (("adagrad", "continues with the accumulators"), ("adamw", "does not use")):
+    for kind, message in (("adagrad", "continues from the model"), ("adamw", "does not use")):
         args = ["finetune", str(PREFIX), str(verse.path), "-o", str(tmp_path / kind)]
         args += ["--max-steps", "1"]
         for setting in [*AS_BILM_TF, f"optimizer.kind={kind}"]:
             args += ["--set", setting]
         result = run(app, args)
         assert result.exit_code == 0, result.output
-        assert said in result.stderr
+        assert message in result.stderr
 
 
 # -------------------------------------------------------------------------------------- round trips

@@ -1,1 +1,1 @@
-"""The `elmo` command: one thin file per subcommand, each over a function of the library."""
+"""The `elmo` command: one module per subcommand, each a thin wrapper around a library function."""

@@ -39,19 +39,20 @@ class _Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            for pattern, replacement in _EXPECTED:  # typer shows the messages of pydantic
-                error.message = re.sub(pattern, replacement, error.message)
+            # Typer shows pydantic's messages, which begin with the error type.
+            error.message = error.message.removeprefix("Value error, ")
             raise
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            # The library names its arguments, which have the names of the options.
+            # Library errors name the Python argument. Name the option instead.
             for parameter in self.params:
                 if getattr(ctx.get_parameter_source(parameter.name), "name", "") == "COMMANDLINE":
-                    name, option = f"Invalid value for {parameter.name}:", parameter.opts[0]
-                    error.message = error.message.replace(name, f"Invalid value for {option}:")
+                    prefix = f"Invalid value for {parameter.name}:"
+                    option_prefix = f"Invalid value for {parameter.opts[0]}:"
+                    error.message = error.message.replace(prefix, option_prefix)
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -67,7 +68,7 @@ class _Command(TyperCommand):
 
 
 def _replace_type(names: str, kind: str) -> str:
-    """Replace a Python type such as `<int range>` after the names of a parameter, or remove it."""
+    """Replace a Python type such as `<int range>` with `INTEGER`, or remove it for an argument."""
     names, _, python_type = names.removesuffix(">").partition(" <")
     if not python_type or kind == "argument":
         return names

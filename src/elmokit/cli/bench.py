@@ -87,9 +87,10 @@ def embed(
         preset: Model size with random weights, instead of --model: toy, small, medium or original.
         batch: Batch sizes in sentences, separated by commas.
         threads: Numbers of CPU threads, for example 1,2. Default: chosen by PyTorch.
-        text: Text file with one paragraph per line. Default: examples/corpus.txt, or random words
-            if it is not installed.
-        tokens: Number of tokens to embed before the measurement, and per batch size.
+        text: Text file with one paragraph per line. Default: examples/corpus.txt in a clone of the
+            repository, random words otherwise.
+        tokens: Number of tokens to measure per batch size. As many are embedded beforehand, to fill
+            the token cache.
         rounds: Number of measurements per configuration.
         precision: Precisions, for example exact,fast. Default: all available ones.
     """
@@ -136,7 +137,7 @@ def pipeline(
 
     Args:
         text: Text file with one sentence per line.
-        directory: Directory for temporary output files.
+        directory: Directory for temporary output files, on the disk to measure.
         workers: Number of worker processes.
     """
     from elmokit.bulk.bench import measure

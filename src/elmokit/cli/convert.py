@@ -14,8 +14,8 @@ from elmokit.cli.output import log, print_json, print_table
 def _check_output(path: Path) -> Any:
     if path.suffix.lower() in (".zip", ".hdf5", ".h5", ".onnx", ".safetensors"):
         raise typer.BadParameter(
-            f"'{path}' is the name of a file, but the output is a directory. Use a path without "
-            "this file extension."
+            f"'{path}' has a file extension, but the output is a directory. Use a path without an "
+            "extension."
         )
     return opt.reject_stdout(path)
 
@@ -65,7 +65,7 @@ def convert(
     parts = load_parts(model, weights, vocab=vocab)
     if without_head:
         parts.head = parts.accumulators = None
-        if parts.bilm.config.n_words is None:  # otherwise it is the input vocabulary
+        if parts.bilm.config.n_words is None:  # otherwise, it is needed for the input
             parts.vocabulary = None
     optional = {
         "the LM head": parts.head,
@@ -98,4 +98,4 @@ def convert(
         ]
         print_table(rows, ("layer", *columns))
     if omitted:
-        log(f"Omitted {' and '.join(omitted)}, which the {to} format cannot store.")
+        log(f"Omitted, because the {to} format cannot store it: {', '.join(omitted)}.")

@@ -15,15 +15,15 @@ from elmokit.cli import options as opt
 from elmokit.cli.output import print_json
 from elmokit.progress import plural
 
-# The features that each extra enables. Its packages are listed in elmokit's metadata.
+# The features that each extra enables. The packages of an extra are read from elmokit's metadata.
 _FEATURES = {
     "all": "all of the following except flair",
     "arrow": "vectors in Parquet files and Arrow tables",
     "coref": "elmo task coref",
-    "flair": "embeddings for flair",
+    "flair": "token embeddings for flair",
     "gensim": "gensim KeyedVectors",
     "hub": "hf:// models and save_pretrained",
-    "log": "training logs in TensorBoard",
+    "log": "training logs for TensorBoard",
     "onnx": "elmo convert --to onnx, and embedding without torch",
     "plot": "elmo plot",
     "ray": "elmo embed --engine ray",
@@ -47,7 +47,7 @@ def doctor(
     """
     import torch
 
-    packages = _packages()
+    packages = _installed_versions()
     devices = [f"cpu ({plural(torch.get_num_threads(), 'thread')})"]
     for i in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(i)
@@ -56,14 +56,14 @@ def doctor(
         "elmokit": importlib.metadata.version("elmokit"),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        "bundled_model": _bundled(),
+        "bundled_model": _check_bundled_model(),
         "packages": packages.pop(None),
         "extras": {
             extra: {"enables": enables, "packages": packages.get(extra, {})}
             for extra, enables in _FEATURES.items()
         },
         "devices": devices,
-        **(_fast_kernel() if probe else {}),
+        **(_select_fast_kernel() if probe else {}),
     }
     if as_json:
         print_json(report, indent=2)
@@ -71,7 +71,7 @@ def doctor(
         _show(report)
 
 
-def _packages() -> dict[str | None, dict[str, str | None]]:
+def _installed_versions() -> dict[str | None, dict[str, str | None]]:
     """Return the installed version of each package by extra. Core packages have the key None."""
     extras = importlib.metadata.metadata("elmokit").get_all("Provides-Extra") or []
     packages: dict[str | None, dict[str, str | None]] = {extra: {} for extra in (None, *extras)}
@@ -90,21 +90,21 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _fast_kernel() -> dict[str, Any]:
+def _select_fast_kernel() -> dict[str, Any]:
     from elmokit.embed.fast import fast_choice
 
     choice = fast_choice()
     return {"fast": {**asdict(choice), "note": choice.describe()}}
 
 
-def _bundled() -> str:
+def _check_bundled_model() -> str:
     from elmokit.errors import ElmoError
     from elmokit.sources.resolve import load_parts
 
     try:
         return f"ok, {load_parts().n_parameters:,} parameters"
     except ElmoError as error:
-        return f"not usable: {error}"
+        return f"unusable: {error}"
 
 
 def _show(report: dict[str, Any]) -> None:

@@ -9,7 +9,14 @@ from typing import Annotated, Literal
 import typer
 
 from elmokit.cli import options as opt
-from elmokit.cli.output import INTERRUPTED, log, log_summary, print_json, resumed_work, saved_work
+from elmokit.cli.output import (
+    INTERRUPTED,
+    format_resumed_work,
+    format_saved_work,
+    log,
+    log_summary,
+    print_json,
+)
 from elmokit.cli.progress import token_bar
 from elmokit.errors import ElmoError
 from elmokit.progress import plural
@@ -62,7 +69,7 @@ def embed(
         state: Initial LSTM state of each sentence. reset: zero, so that vectors depend only on the
             sentence. warm: the state stored with the model. carry: the final state of the previous
             sentence, as in bilm-tf and AllenNLP.
-        rows: With --state carry: number of rows in a batch, that is, the batch size of bilm-tf.
+        rows: With --state carry: number of rows in a batch (bilm-tf's batch size).
             Each row is a separate text: sentence i starts from the final state of sentence i -
             ROWS.
         dtype: Data type of the vectors. float16 halves the file size and keeps about three
@@ -113,10 +120,10 @@ def embed(
                 on_progress=bar,
             )
     except KeyboardInterrupt:
-        log(f"Interrupted. {_finished(output) or 'No chunk was finished.'}")
+        log(f"Interrupted. {_format_finished(output) or 'No chunks were finished.'}")
         raise typer.Exit(INTERRUPTED) from None
     except ElmoError:
-        if finished := _finished(output):
+        if finished := _format_finished(output):
             log(f"Note: {finished}")
         raise
     if as_json:
@@ -127,7 +134,7 @@ def embed(
         plural(summary.tokens, "token"),
         f"{summary.tokens_per_second:,.0f} tokens/s" if summary.tokens_per_second else "",
         f"bottleneck: {summary.bottleneck}" if summary.bottleneck else "",
-        resumed_work(summary.resumed_sentences, "sentence"),
+        format_resumed_work(summary.resumed_sentences, "sentence"),
     )
 
 
@@ -143,9 +150,9 @@ def _check_engine(engine: str, address: str | None, output: str) -> None:
         )
 
 
-def _finished(output: str) -> str:
+def _format_finished(output: str) -> str:
     """Return a message about the results of an interrupted run; empty if there are none."""
     from elmokit.bulk.output import count_finished_sentences
 
     sentences = count_finished_sentences(output)
-    return saved_work(sentences, "sentence") if sentences else ""
+    return format_saved_work(sentences, "sentence") if sentences else ""

@@ -10,10 +10,10 @@ from elmokit.cli import options as opt
 from elmokit.cli.output import log, print_training
 from elmokit.progress import no_log
 
-_RESUMED = "Adagrad continues with the accumulators of the model."
-_UNUSED = (
-    "The model contains Adagrad accumulators, which adamw does not use. To continue training like "
-    "bilm-tf, use --set optimizer.kind=adagrad (see docs/how-to/formats.md)."
+_ACCUMULATORS_USED = "Adagrad continues from the model's accumulators."
+_ACCUMULATORS_IGNORED = (
+    "The model contains Adagrad accumulators, which AdamW does not use. To continue training as "
+    "with bilm-tf, use --set optimizer.kind=adagrad (see docs/how-to/formats.md)."
 )
 
 
@@ -77,11 +77,11 @@ def finetune(
     report = no_log if quiet else log
     if initial.has_new_head:
         report(
-            f"Training a new head for {corpus.n_words:,} words alone for the first "
+            f"Training only the new head ({corpus.n_words:,} words) for the first "
             f"{config.optimizer.head_steps:,} of {config.max_steps:,} steps."
         )
     if initial.parts.accumulators:
-        report(_RESUMED if config.optimizer.kind == "adagrad" else _UNUSED)
+        report(_ACCUMULATORS_USED if config.optimizer.kind == "adagrad" else _ACCUMULATORS_IGNORED)
     if "valid" not in corpus.splits:
         report(
             f"{data} has no held-out text, so perplexity is not measured. To hold out text, use "

@@ -9,7 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from elmokit.cli import options as opt
-from elmokit.cli.output import INTERRUPTED, log, log_summary, print_json, resumed_work, saved_work
+from elmokit.cli.output import (
+    INTERRUPTED,
+    format_resumed_work,
+    format_saved_work,
+    log,
+    log_summary,
+    print_json,
+)
 from elmokit.cli.progress import token_bar
 from elmokit.progress import plural
 
@@ -49,9 +56,9 @@ def index(
         output: Index directory.
         files: Not required if you only add an approximate index (--ann) to an existing index.
         layer: Default: all.
-        ann: Also build an approximate index of this layer, for fast search in many millions of
-            tokens. Its recall is measured and reported. Can be repeated.
-        recall: With --ann: required recall@10.
+        ann: Also build an approximate index of this layer, for faster search in many
+            millions of tokens. Its recall is measured and reported. Can be repeated.
+        recall: With --ann: target recall@10.
         append: Add the text to an existing index with the same model and settings.
         overwrite: Without --resume, also discard an interrupted run.
     """
@@ -89,7 +96,7 @@ def index(
                 options = {**flags, "skip_bad": skip_bad}
                 result = build_index(elmo, files, output, settings, on_progress=bar, **options)
         except KeyboardInterrupt:
-            log(f"Interrupted. {saved_work(count_finished_tokens(output), 'token')}")
+            log(f"Interrupted. {format_saved_work(count_finished_tokens(output), 'token')}")
             raise typer.Exit(INTERRUPTED) from None
         log_summary(
             result.output,
@@ -98,7 +105,7 @@ def index(
             plural(result.words, "word"),
             f"{result.n_bytes / 1e6:,.1f} MB",
             f"{result.tokens_per_second:,.0f} tokens/s",
-            resumed_work(result.resumed_tokens, "token"),
+            format_resumed_work(result.resumed_tokens, "token"),
         )
         summary = {**dataclasses.asdict(result), "output": str(result.output)}
     if ann:
@@ -112,14 +119,14 @@ def _add_ann(directory: Path, layer: list[str], recall: float) -> dict[str, Any]
     from elmokit.search.index import TokenIndex
 
     index = TokenIndex.open(directory)
-    # A stored mix has fixed weights.
-    choices = index.parse_layers(layer, index.meta.stored.get("mix") if "mix" in layer else None)
+    # If the index stores a mix, its weights are fixed.
+    choices = index.parse(layer, index.meta.stored.get("mix") if "mix" in layer else None)
     ann = add_ann(index, choices, recall=recall).meta.ann
     for choice in choices:
-        measured = ann[choice.label]
+        info = ann[choice.label]
         log(
             f"{directory}: added an approximate index of {choice.label}, which searches "
-            f"{measured['probes']} of {measured['partitions']} partitions (recall@10 "
-            f"{measured['recall_at_10']:.3f}, measured with {measured['queries']} tokens)"
+            f"{info['probes']} of {info['partitions']} partitions (recall@10 "
+            f"{info['recall_at_10']:.3f}, measured with {info['queries']} tokens)"
         )
     return {choice.label: ann[choice.label] for choice in choices}

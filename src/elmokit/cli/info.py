@@ -28,7 +28,7 @@ def info(
 
     Args:
         model: ONNX models are also supported and do not require PyTorch.
-        installed: List the installed models, which can be loaded by name.
+        installed: List the bundled and installed models, which can be loaded by name.
     """
     if installed:
         _list_installed(as_json)
@@ -40,9 +40,9 @@ def info(
     if as_json:
         print_json(summary, indent=2)
         return
-    for label, text in _rows(parts, summary):
-        typer.echo(f"{label:<13}{text}")
-    # Omit tables in the model card, which repeat the lines above.
+    for label, text in _format_rows(parts, summary):
+        typer.echo(f"{label:<12}{text}")
+    # Omit the tables of the model card, which repeat the lines above.
     lines = [line.lstrip("# ") for line in (parts.card or "").splitlines()]
     prose = [line for line in lines if line.strip() and not line.startswith(("|", "---"))]
     for line in prose[:_MAX_CARD_LINES] + ["..."] * (len(prose) > _MAX_CARD_LINES):
@@ -88,7 +88,7 @@ def _describe(parts: ModelParts | OnnxParts) -> dict[str, Any]:
     return summary | {"parameters": parts.n_parameters, "head": head, "adagrad": adagrad}
 
 
-def _rows(parts: ModelParts | OnnxParts, summary: dict[str, Any]) -> list[tuple[str, str]]:
+def _format_rows(parts: ModelParts | OnnxParts, summary: dict[str, Any]) -> list[tuple[str, str]]:
     from elmokit.sources.card import architecture_rows, training_rows
 
     kind = f" (ONNX, {summary['storage']})" if "storage" in summary else ""

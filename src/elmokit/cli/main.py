@@ -95,13 +95,13 @@ def run() -> None:
             "Set the environment variable PYTHONIOENCODING=utf-8:surrogateescape."
         )
         sys.exit(1)
-    except (MemoryError, RuntimeError) as error:  # of NumPy and of torch
+    except (MemoryError, RuntimeError) as error:  # raised by NumPy and torch
         reason = str(error).partition("\n")[0]
         if isinstance(error, RuntimeError) and not re.search("(allocate|out of) memory", reason):
             raise
-        log(f"Error: There is not enough memory: {reason.rstrip('.') or 'an allocation failed'}.")
+        log(f"Error: Not enough memory: {reason.rstrip('.') or 'an allocation failed'}.")
         sys.exit(1)
-    except KeyboardInterrupt:  # before typer handles it
+    except KeyboardInterrupt:  # outside of typer
         log("Interrupted.")
         sys.exit(INTERRUPTED)
     except SystemExit as exit_:

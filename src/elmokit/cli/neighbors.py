@@ -48,14 +48,14 @@ def neighbors(
     Compares a word in a sentence with every token of a text by cosine similarity, layer by layer.
     Layer 0 represents only the word; the other layers also represent its context. Memory usage does
     not depend on the size of the text. For repeated queries, build an index first with `elmo
-    index`. With --static, also lists the nearest neighbors according to static vectors,
-    which ignore the context.
+    index`. With --static, also lists the nearest neighbors according to static vectors, which
+    ignore the context.
 
     Args:
         files: Alternatively, a directory written by `elmo index`.
         query: Sentence with one word in brackets, for example 'The [play] was long .' Can be
             repeated.
-        token: ID of an indexed token to use as a query, as printed by --json. Requires an index.
+        token: Id of an indexed token to use as a query, as printed by --json. Requires an index.
             Can be repeated.
         k: Number of neighbors per query and layer.
         layer: Default: every layer and the average.
@@ -70,14 +70,14 @@ def neighbors(
     """
     if same_word and other_words:
         raise typer.BadParameter("cannot be used with --same-word.", param_hint="--other-words")
-    in_index = len(files) == 1 and Path(files[0]).is_dir()
-    if in_index and (max_tokens or split or skip_bad or state != "reset"):
+    is_index = len(files) == 1 and Path(files[0]).is_dir()
+    if is_index and (max_tokens or split or skip_bad or state != "reset"):
         raise typer.BadParameter(
             "--max-tokens, --split, --skip-bad and --state cannot be used with an index. Use them "
             "with `elmo index`.",
             param_hint="FILES",
         )
-    if not in_index and (token or ann or min_count > 1):
+    if not is_index and (token or ann or min_count > 1):
         raise typer.BadParameter(
             "--token, --min-count and --ann require an index. Pass an index directory "
             "instead of text files.",
@@ -85,7 +85,7 @@ def neighbors(
         )
     if not query and not token:
         raise typer.BadParameter(
-            "required, for example --query 'The [play] was staged .'", param_hint="--query"
+            "specify a query, for example 'The [play] was staged .'", param_hint="--query"
         )
     opt.check_layers(layer, mix)
 
@@ -98,14 +98,14 @@ def neighbors(
     from elmokit.text.lines import SkippedLines, check_files
     from elmokit.text.marked import MarkedWord
 
-    marked = [MarkedWord.parse(sentence, tokenized=tokenized) for sentence in query or ()]
-    if not in_index:
+    marked = [MarkedWord.read(sentence, tokenized=tokenized) for sentence in query or ()]
+    if not is_index:
         check_files(files)
     table = None if static is None else load_static(static)
     scope: Words = "same" if same_word else "other" if other_words else "any"
     options = {"k": k, "mix": mix, "filter": NeighborFilter(scope, distinct, other_sentences)}
     elmo = load(model, weights, device, backend="torch") if marked else None
-    if in_index:
+    if is_index:
         options |= {"layer": layer, "min_count": min_count, "ann": ann}
         results, summary = _search_index(files[0], [*marked, *(token or ())], elmo, options)
     else:

@@ -35,7 +35,9 @@ HeadModel = Annotated[
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(help="HDF5 weights, if they are not in the same directory as options.json."),
+    typer.Option(
+        help="HDF5 file with the weights, if it is not in the same directory as options.json."
+    ),
 ]
 State = Annotated[
     Literal["reset", "warm"],
@@ -177,7 +179,7 @@ Deterministic = Annotated[
 
 
 def _check_tensorboard(is_set: bool) -> bool:
-    """Raise an error if TensorBoard is missing, before data and models are loaded."""
+    """Raise an error if TensorBoard is not installed, before data and models are loaded."""
     if is_set:
         from elmokit.train.metrics import check_tensorboard
 

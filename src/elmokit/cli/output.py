@@ -31,7 +31,7 @@ def print_result(values: object, text: object, *, as_json: bool) -> None:
 
 
 def print_table(rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
-    """Print rows as a table, without columns that the rows do not contain."""
+    """Print rows as a table. Columns that the rows do not contain are omitted."""
     rows = list(rows)
     names = [name for name in columns if name in rows[0]]
     cells = [[name.replace("_", " ") for name in names]]
@@ -75,12 +75,12 @@ def log_summary(output: object, *details: str) -> None:
     log(f"{output}: {', '.join(detail for detail in details if detail)}")
 
 
-def resumed_work(n: int, noun: str) -> str:
+def format_resumed_work(n: int, noun: str) -> str:
     """Return a message about results of an earlier run; empty if there are none."""
     return f"{plural(n, noun)} from an earlier run" if n else ""
 
 
-def saved_work(n: int, noun: str) -> str:
+def format_saved_work(n: int, noun: str) -> str:
     """Return a message about the results of an interrupted run and how to resume it."""
     return (
         f"{plural(n, noun)} finished and saved. Resume with the same command and --resume, or "

@@ -22,9 +22,9 @@ def package(
 
     Args:
         model: Model directory, as written by `elmo train`, `finetune` or `convert`.
-        output: Directory to write the wheel to.
+        output: Directory for the wheel.
         name: Name of the model. Default: the name of the model directory.
-        version: Version of the package.
+        version: Version of the package, for example 1.0.0 or 1.0.0rc1.
     """
     from elmokit.sources.package import build_package
 

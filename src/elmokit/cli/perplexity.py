@@ -51,7 +51,7 @@ def perplexity(
     if not is_prepared:
         check_files(files)
     elmo = load(model, device=device, precision=precision, backend="torch")
-    states = _states(elmo, state)
+    states = _select_states(elmo, state)
     if is_prepared:
         results = _evaluate_prepared(elmo, files[0], states)
     else:
@@ -91,7 +91,7 @@ def _evaluate_prepared(elmo: ElmoModel, data: str, states: list[str]) -> list[Pe
     return [evaluate(elmo.scorer(), types, *text, state=name, warm=elmo.warm) for name in states]
 
 
-def _states(elmo: ElmoModel, state: str) -> list[str]:
+def _select_states(elmo: ElmoModel, state: str) -> list[str]:
     """Return the initial states to evaluate."""
     if state == "warm":
         elmo.initial_state("warm")  # raises an error if the model has no warm state

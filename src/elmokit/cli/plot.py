@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from elmokit.plot.figure import ElmoFigure
 
 app = App(
-    help="Plot senses, similarities and layer weights. Requires the plot extra: "
+    help="Plot senses, similarities, layer weights and surprisal. Requires the plot extra: "
     "pip install 'elmokit[plot]'."
 )
 
@@ -52,21 +52,21 @@ def senses(
 ) -> None:
     """Plot the uses of a word, one panel per layer.
 
-    In layer 0, all uses have the same vector, which depends only on the word. In higher layers,
+    Layer 0 depends only on the word, so all of its uses have the same vector. In higher layers,
     uses with the same sense form clusters. Colors show the sense labels in the input, or
     automatic clusters if there are no labels.
 
     Args:
         text: File with one sentence per line, in which one word is in brackets, optionally followed
-            by a tab and the sense of the word; '-' for standard input. Or an index directory, with
-            --word.
+            by a tab and the sense of the word; '-' for standard input. Alternatively, an index
+            directory, together with --word.
         word: Word to plot (case-insensitive). Requires an index.
         limit: Maximum number of uses from an index, sampled evenly.
         clusters: Number of automatic clusters. Default: the number with the best silhouette score.
         layer: Default: all.
     """
-    in_index = Path(text).is_dir()
-    if in_index != (word is not None):
+    is_index = Path(text).is_dir()
+    if is_index != (word is not None):
         raise typer.BadParameter(
             "--word requires an index directory, and an index directory requires --word."
         )

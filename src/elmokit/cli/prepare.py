@@ -112,6 +112,6 @@ def prepare(
 
 def _read_vocabulary(vocab: Path) -> Vocabulary:
     from elmokit.data.prepare import read_vocabulary
-    from elmokit.sources.resolve import named_models  # imports torch
+    from elmokit.sources.resolve import named_models  # slow: imports torch
 
     return read_vocabulary(named_models().get(str(vocab), vocab))

@@ -11,8 +11,8 @@ from typing import Any
 
 from elmokit.progress import Progress, ProgressFn
 
-_KNOWN_SIZE = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]"
-_UNKNOWN_SIZE = "{desc} [{elapsed}]"
+_FORMAT_WITH_TOTAL = "{percentage:3.0f}%|{bar}| {desc} [{elapsed}, {remaining} left]"
+_FORMAT_WITHOUT_TOTAL = "{desc} [{elapsed}]"
 
 
 @contextmanager
@@ -29,7 +29,8 @@ def token_bar(*, enabled: bool) -> Iterator[Callable[[Progress], None]]:
         if first is None:
             # Exclude the tokens of an earlier, interrupted run from the speed.
             first, start = progress, time.monotonic()
-            bar.bar_format = _UNKNOWN_SIZE if progress.total_bytes is None else _KNOWN_SIZE
+            has_total = progress.total_bytes is not None
+            bar.bar_format = _FORMAT_WITH_TOTAL if has_total else _FORMAT_WITHOUT_TOTAL
             bar.reset(progress.total_bytes)
             bar.initial = bar.n = bar.last_print_n = progress.n_bytes
         seconds = time.monotonic() - start
@@ -41,13 +42,13 @@ def token_bar(*, enabled: bool) -> Iterator[Callable[[Progress], None]]:
         bar.update(progress.n_bytes - bar.n)
         bar.refresh()
 
-    with _bar(enabled, bar_format=_UNKNOWN_SIZE) as bar:
+    with _bar(enabled, bar_format=_FORMAT_WITHOUT_TOTAL) as bar:
         yield update
 
 
 @contextmanager
 def step_bar(*, enabled: bool) -> Iterator[ProgressFn]:
-    """Show a progress bar for one step at a time, if stderr is a terminal."""
+    """Show a progress bar for the current step, if stderr is a terminal."""
     current = ""
 
     def update(step: str, done: int, total: int) -> None:
@@ -65,7 +66,7 @@ def step_bar(*, enabled: bool) -> Iterator[ProgressFn]:
 def _bar(enabled: bool, **options: Any) -> Any:
     from tqdm import tqdm
 
-    # By default, tqdm creates a lock that is shared between processes. Its helper process prints an
-    # error when this process is killed.
+    # By default, tqdm creates a lock that is shared between processes. The helper process of the
+    # lock prints an error when this process is killed.
     tqdm.set_lock(threading.RLock())
     return tqdm(disable=not (enabled and sys.stderr is not None and sys.stderr.isatty()), **options)

@@ -9,7 +9,7 @@ import typer
 from elmokit.cli import options as opt
 from elmokit.cli.output import log_skipped, print_json
 
-# Number of tokens to sort by length and score together before the first sentence is printed.
+# Number of tokens that are sorted by length and scored together before results are printed.
 _WINDOW_TOKENS = 16384
 
 

@@ -75,7 +75,7 @@ def serve(
         as_json: Print JSON instead of text when the service is ready.
     """
     if token is None and "ELMO_SERVE_TOKEN" in os.environ:
-        # typer treats an empty variable like an unset one.
+        # typer treats an empty environment variable as unset.
         raise typer.BadParameter(
             "ELMO_SERVE_TOKEN is empty. Set it to a token, or unset it to serve without one."
         )
@@ -110,20 +110,20 @@ def serve(
     )
 
     def on_ready(server: Server) -> None:
-        seconds = time.perf_counter() - begin
+        seconds = time.perf_counter() - start
         if as_json:
             print_json({"url": server.url, "seconds": round(seconds, 3)})
         else:
             typer.echo(server.url)
             log(f"Ready after {seconds:.1f} s; press Ctrl-C to stop.")
 
-    begin = time.perf_counter()
+    start = time.perf_counter()
     server = Server(settings, on_ready)
     log(f"Loading {', '.join([*models, *settings.tasks])} for {server.url} ...")
     if host not in _LOOPBACK and token is None:
         log(
-            f"Warning: Everyone who can reach {host} can use this service. Require a token with "
-            "--token, or use an authenticating proxy."
+            f"Warning: Anyone who can reach {host} can use this service. Set a token with "
+            "ELMO_SERVE_TOKEN, or use an authenticating proxy."
         )
     server.run()
     log("Stopped; all pending requests were answered.")

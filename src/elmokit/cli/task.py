@@ -1,4 +1,4 @@
-"""`elmo task`: train, evaluate and apply models of the paper's tasks, with and without ELMo."""
+"""`elmo task`: train, evaluate and apply task models, with and without ELMo."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from elmokit.tasks.registry import TASKS, is_task_file
 if TYPE_CHECKING:
     from elmokit.tasks.task import Task
 
-# Number of examples to predict together before the first one is printed.
+# Number of examples that are predicted together before results are printed.
 _WINDOW = 512
 
 TaskDirectory = Annotated[
@@ -65,13 +65,13 @@ def train(
         dev: Development data, to select the best epoch.
         test: Test data, to evaluate the best epoch.
         output: Output directory.
-        elmo: Where to add ELMo. input: to the input of the task's RNN. output: to its output.
-            Default: from the preset.
+        elmo: Where to add ELMo. none: nowhere. input: to the input of the task's RNN. output: to
+            its output. both: to both. Default: from the preset.
         static: Static word vectors for the task model: glove-6b-50d (pip install
             'elmokit[static]'), a text file in word2vec or GloVe format, or none. Default: from the
             preset.
         preset: Named set of settings, such as paper or quick (see docs/how-to/tasks.md). Default:
-            paper.
+            the first preset of the task, which is paper for all built-in tasks.
         cache_gb: Maximum size of the layer cache in GB; 0 recomputes the layers in every epoch.
         cache_dir: Directory for the layer cache. Default: $ELMOKIT_HOME/layers.
     """
@@ -83,7 +83,7 @@ def train(
     from elmokit.tasks.loop import train as run_training
     from elmokit.tasks.saved import format_mix
 
-    task = _task(context)
+    task = _load_task(context)
     options = {"train.seed": seed, "elmo.place": elmo, "static.source": static}
     with opt.usage_errors():
         config = task.presets[_choose("preset", preset, task.presets)]
@@ -136,7 +136,7 @@ def evaluate(
     from elmokit.tasks.data import read_examples, scored_examples
     from elmokit.tasks.saved import load_saved
 
-    task = _task(context)
+    task = _load_task(context)
     examples = read_examples(task, file)
     saved = load_saved(directory, task, model=model, device=device)
     examples = scored_examples(task, examples, saved.config, saved.label_info)
@@ -146,10 +146,10 @@ def evaluate(
         return
     counted = scores.pop("examples", len(examples))  # some tasks skip examples
     typer.echo(f"{plural(counted, 'example')}: {_format_scores(scores)}")
-    for name, inner in scores.items():
-        if isinstance(inner, dict):
-            for key, values in inner.items():
-                typer.echo(f"{name.removesuffix('s')} {key}: {_format_scores(values)}")
+    for name, groups in scores.items():  # for example, the scores of each label under "labels"
+        if isinstance(groups, dict):
+            for group, values in groups.items():
+                typer.echo(f"{name.removesuffix('s')} {group}: {_format_scores(values)}")
 
 
 def predict(
@@ -171,7 +171,7 @@ def predict(
     from elmokit.tasks.saved import load_saved
     from elmokit.text.lines import read_lines
 
-    task = _task(context)
+    task = _load_task(context)
     input_format = _choose("input format", input_format, task.inputs)
     saved = load_saved(directory, task, model=model, device=device)
     examples = task.parse(read_lines([file]), input_format)
@@ -183,8 +183,8 @@ def predict(
 # ---------------------------------------------------------------------------------------- helpers
 
 
-def _commands(title: str) -> App:
-    """Return the subcommands of a task. The name of their group is the name of the task."""
+def _make_commands(title: str) -> App:
+    """Return the subcommands of a task. They are registered under the name of the task."""
     group = App(help=title, add_completion=False)
     group.command("train")(train)
     group.command("evaluate")(evaluate)
@@ -197,7 +197,7 @@ class _Tasks(Group):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if is_task_file(cmd_name):
-            return typer.main.get_command(_commands(f"The task in {cmd_name}."))
+            return typer.main.get_command(_make_commands(f"The task in {cmd_name}."))
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -213,10 +213,10 @@ app = App(
     epilog="For a custom task: elmo task my_task.py train ... (see docs/how-to/tasks.md).",
 )
 for _name, _title in TASKS.items():
-    app.add_typer(_commands(_title), name=_name)
+    app.add_typer(_make_commands(_title), name=_name)
 
 
-def _task(context: typer.Context) -> Task[Any]:
+def _load_task(context: typer.Context) -> Task[Any]:
     from elmokit.tasks.registry import load_task
 
     assert context.parent is not None

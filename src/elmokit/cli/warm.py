@@ -67,8 +67,8 @@ def warm(
         )
     if not result.sentences:
         raise DataError(
-            "The text is too short to compute a warm state: expected documents with several "
-            f"sentences, preferably at least {N_SENTENCES:,} sentences in total. Provide more text."
+            "The text is too short to compute a warm state: expected documents of several "
+            f"sentences, preferably at least {N_SENTENCES:,} sentences in total. Add more text."
         )
     parts.bilm.cpu()
     parts.warm = result.state
@@ -82,4 +82,4 @@ def warm(
         )
     if as_json:
         print_json({"model": str(target), "sentences": result.sentences})
-    log(f"{target}: saved a warm state, the mean over {count}")
+    log(f"{target}: saved the warm state (mean over {count})")
