@@ -175,7 +175,7 @@ def test_cached_copy_is_used_with_a_warning_without_a_network(
     commit = hub.refs["mary/tiny", "main"]
     before = vectors(NAME)
     monkeypatch.setenv("HF_ENDPOINT", nowhere)
-    with pytest.warns(ElmoWarning, match=f"cannot be reached.* cached copy .*commit {commit}"):
+    with pytest.warns(ElmoWarning, match=f"Cannot reach the Hub.* cached copy .*commit {commit}"):
         np.testing.assert_array_equal(vectors(NAME), before)
 
 
@@ -191,7 +191,7 @@ def test_error_without_a_network_and_without_a_cached_copy(
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", nowhere)
     with pytest.raises(
-        DownloadError, match=f"{nowhere} cannot be reached .* {NAME} is not in the cache"
+        DownloadError, match=f"Cannot reach the Hub at {nowhere} .* {NAME} is not in the cache"
     ):
         elmokit.load(NAME)
 

@@ -2,15 +2,15 @@
 
     resolve     choose one of the loaders below
     modeldir    elmokit's format: a directory of config.json, model.safetensors, ...
-    hdf5dir     the format of bilm-tf and AllenNLP: options.json and an HDF5 file
-    tfdir       training checkpoints of bilm-tf
+    hdf5dir     the bilm-tf and AllenNLP format: options.json and an HDF5 file
+    tfdir       bilm-tf training checkpoints
     onnxdir     ONNX models, which do not need torch
     archive     models in zip files
     published   names such as `allennlp:original`, downloaded once to a cache
     package     models in installed packages
     hub         `hf://user/model`, downloaded and cached by huggingface_hub
-    download    files over HTTP; interrupted downloads are resumed
+    download    download files over HTTP, and resume interrupted downloads
 
 Loading a file never executes code: weights are safetensors, HDF5 or TensorFlow checkpoints, and
-other files are JSON and text. The pickles of ELMoForManyLangs are read with `weights_only=True`.
+other files are JSON and text. ELMoForManyLangs pickles are read with `weights_only=True`.
 """

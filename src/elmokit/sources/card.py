@@ -10,7 +10,7 @@ from elmokit.config import BiLMConfig
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
 
-#: Labels and their values.
+#: Pairs of a label and a text.
 Rows = list[tuple[str, str]]
 
 
@@ -51,7 +51,7 @@ def _describe_input(config: BiLMConfig) -> str:
 
 
 def training_rows(metadata: Mapping[str, Any]) -> Rows:
-    """Describe the training of a model according to its metadata.
+    """Describe how a model was trained, according to its metadata.
 
     The perplexity at the end of training is stored under `training`. A later evaluation of the
     model is stored at the top level and takes precedence.
@@ -103,12 +103,12 @@ def generate_card(parts: ModelParts, name: str) -> str:
         *training_rows(parts.metadata),
         *architecture_rows(parts.config),
         ("parameters", f"{parts.n_parameters:,}"),
-        ("language-model head", "no" if parts.head is None else "yes (`head.safetensors`)"),
+        ("LM head", "no" if parts.head is None else "yes (`head.safetensors`)"),
         ("warm state", "no" if parts.warm is None else "yes (`warm.safetensors`)"),
     ]
     return f"""# {parts.metadata.get("name") or name}
 
-A bidirectional language model (ELMo) in the format of elmokit.
+A bidirectional language model (ELMo) in elmokit format.
 
 {_table(rows)}
 
@@ -119,16 +119,16 @@ elmo = elmokit.load("path/to/this/folder")
 elmo.embed("I read the book yesterday.").layers
 ```
 
-{_GENERATED} Please add its language, its training text and
-its license.
+{_GENERATED} Please add the language, the training text and
+the license.
 """
 
 
 def onnx_card(card: str | None, name: str, config: BiLMConfig, onnx: Mapping[str, Any]) -> str:
-    """Return the card of an ONNX directory: the card of the model with a section about ONNX.
+    """Return the model card of an ONNX directory: the original card with a section about ONNX.
 
     Args:
-        card: The card of the model, if any.
+        card: The original model card, if any.
         name: The name of the model.
         config: The configuration of the model.
         onnx: The data type of the weights and the differences from the exact vectors, as in
@@ -143,7 +143,7 @@ def onnx_card(card: str | None, name: str, config: BiLMConfig, onnx: Mapping[str
 
 `encoder.onnx` computes x_k from token ids, and `bilm.onnx` the layers from x_k. You can run them
 with onnxruntime, or load them in elmokit without torch: `elmokit.load("path/to/this/folder")`. The
-weights are stored as {onnx["storage"]}. The language-model head and its words are not included.
+weights are stored as {onnx["storage"]}. The LM head and its vocabulary are not included.
 {_describe_error(onnx.get("error"))}"""
 
 
@@ -151,9 +151,10 @@ def _describe_error(error: Mapping[str, Any] | None) -> str:
     if not error:
         return ""
     return f"""
-On {error["tokens"]} tokens of the King James Bible, the vectors differ from the float32 vectors of
-torch by at most {max(error["largest_difference"]):.1e}; the mean cosine of each layer is at least
-{min(error["mean_cosine"]):.6f}. `config.json` lists the differences by layer.
+On {error["tokens"]} tokens of the King James Bible, the vectors differ from the float32 vectors
+computed with PyTorch by at most {max(error["largest_difference"]):.1e}. The mean cosine similarity
+is at least {min(error["mean_cosine"]):.6f} in every layer. `config.json` lists the differences by
+layer.
 """
 
 

@@ -1,11 +1,11 @@
 """Download a file over HTTP with the standard library, and resume interrupted downloads.
 
 `weights.hdf5.part` contains the bytes received so far, and `weights.hdf5.part.json` their URL and
-version (the ETag, or the time of the last change). If the server still has the same version, the
-download is resumed; otherwise it starts from the beginning. The downloading process holds the lock
-`weights.hdf5.lock`, and other processes wait for it. After broken connections and temporary server
-errors, the request is repeated. Permanent errors (for example, a missing file or no network) are
-raised immediately.
+version (the ETag or Last-Modified header). If the server still has the same version, the download
+is resumed; otherwise it starts from the beginning. The downloading process holds the lock
+`weights.hdf5.lock`, and other processes wait for it. Requests are retried after broken connections
+and temporary server errors. Permanent errors (for example, a missing file or no network) are raised
+immediately.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from elmokit.storage.lock import file_lock
 from elmokit.storage.manifest import read_json, write_json
 
 _CHUNK = 1 << 18
-# Seconds without data until a connection is closed.
+# Seconds without data after which a connection is closed.
 _TIMEOUT = 30.0
 # Maximum number of consecutive requests without new data.
 _MAX_ATTEMPTS = 5
@@ -135,7 +135,7 @@ class _Download:
         return self.partial_file.stat().st_size if self.partial_file.exists() else 0
 
     def run(self) -> None:
-        """Repeat requests until the file is complete or they no longer make progress."""
+        """Send requests until the file is complete or they no longer make progress."""
         failures, largest = 0, self.size
         while (reason := self._try()) is not None:
             # Restarting from the beginning and receiving less than before is not progress.
@@ -146,7 +146,7 @@ class _Download:
             time.sleep(_RETRY_DELAY * 2 ** max(failures - 1, 0))
 
     def _try(self) -> str | None:
-        """Make one request. Return None if the file is complete, and otherwise the reason."""
+        """Make one request. Return None if the file is complete, otherwise why it is not."""
         try:
             return self._request()
         except urllib.error.HTTPError as error:
@@ -188,7 +188,9 @@ class _Download:
             total = start + int(length) if length.isdigit() else None
             self._copy(response, start, total)
         missing = (total or 0) - self.size
-        return f"the connection closed {missing:,} bytes before the end" if missing > 0 else None
+        return (
+            f"the connection was closed {missing:,} bytes before the end" if missing > 0 else None
+        )
 
     def _stored_version(self) -> str | None:
         """Return the version of the partial file, or None if it cannot be resumed."""
@@ -238,7 +240,7 @@ class _Download:
 
 
 def _version(headers: Message) -> str | None:
-    """Return a strong ETag or, if there is none, the time of the last change."""
+    """Return the strong ETag or, if there is none, the Last-Modified header."""
     etag = headers.get("ETag", "W/")
     return headers.get("Last-Modified") if etag.startswith("W/") else etag
 

@@ -1,4 +1,4 @@
-"""Find, load and save models of bilm-tf and AllenNLP: options, an HDF5 file, and a vocabulary.
+"""Find, load and save bilm-tf and AllenNLP models: options, an HDF5 file, and a vocabulary.
 
 File names differ between publishers: `options.json` and `weights.hdf5`,
 `elmo_2x4096_512_2048cnn_2xhighway_options.json` and `..._weights.hdf5`, `model.hdf5`, ...
@@ -24,12 +24,12 @@ _SUFFIXES = (".hdf5", ".h5")
 
 
 def is_options(name: str) -> bool:
-    """Return whether a file name is that of an options file."""
+    """Return whether a file has the name of an options file."""
     return name.lower().endswith(OPTIONS)
 
 
 def is_weights(name: str) -> bool:
-    """Return whether a file name is that of an HDF5 file."""
+    """Return whether a file has the name of an HDF5 file."""
     return name.lower().endswith(_SUFFIXES)
 
 
@@ -71,7 +71,7 @@ def load(options: Path, weights: Path, *, vocab: Path | None = None) -> ModelPar
         try:
             vocabulary = Vocabulary.from_file(file)
         except ElmoError as error:
-            # A model with character inputs does not need the vocabulary.
+            # A model with character input does not need the vocabulary.
             if vocab is not None or bilm.config.n_words is not None:
                 raise
             warn(f"Ignoring the vocabulary, because vectors do not depend on it. {error}")
@@ -89,7 +89,8 @@ def load(options: Path, weights: Path, *, vocab: Path | None = None) -> ModelPar
 def save(parts: ModelParts, path: Path, *, overwrite: bool = False) -> None:
     """Write a directory that AllenNLP, bilm-tf and simple_elmo can read.
 
-    The format does not support the head, the warm state, the model card or the metadata.
+    The format cannot store the LM head, the warm state, the accumulators, the model card or the
+    metadata.
 
     Args:
         parts: The model.

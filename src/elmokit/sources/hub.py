@@ -68,7 +68,7 @@ def fetch(name: str) -> Path:
             raise DownloadError(f"Cannot download {name} from {_endpoint()}: {cause}") from error
         if isinstance(error, OSError) and error.errno is not None:
             raise output_error(Path(constants.HF_HUB_CACHE), error) from error
-    reason = f"The Hub {_endpoint()} cannot be reached ({cause[:200]})"
+    reason = f"Cannot reach the Hub at {_endpoint()} ({cause[:200]})"
     folder = _cached(name, repo, revision, reason)
     warn(f"{reason}. Using the cached copy of {name} (commit {folder.name}); it may be outdated.")
     return folder
@@ -96,7 +96,7 @@ def _download(name: str, repo: str, revision: str) -> Path:
 
 
 def _select_files(model: str, files: list[str]) -> list[str]:
-    """Return the files of a model directory, or of an AllenNLP or bilm-tf model."""
+    """Return the files to download: those of a model directory or an AllenNLP or bilm-tf model."""
     top_level = [name for name in files if "/" not in name]
     names = [name for name in top_level if name in modeldir.FILES or _PART.fullmatch(name)]
     if {CONFIG, modeldir.WEIGHTS} <= set(names):
@@ -133,7 +133,7 @@ def _cached(name: str, repo: str, revision: str, reason: str) -> Path:
     hint = "Download it once with a network connection, or load a model from a local path."
     try:
         folder = _snapshot(repo, revision, [CONFIG], local=True)
-    # LocalEntryNotFoundError in all versions, or an invalid name.
+    # A LocalEntryNotFoundError (a FileNotFoundError in all versions), or an invalid name.
     except (FileNotFoundError, ValueError) as error:
         raise DownloadError(f"{reason}, and {name} is not in the cache. {hint}") from error
     if not modeldir.is_model_dir(folder) and not hdf5dir.is_model(e.name for e in folder.iterdir()):

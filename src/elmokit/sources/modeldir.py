@@ -1,13 +1,13 @@
 """Save and load model directories in elmokit's format. Loading validates all files.
 
 config.json           the configuration of the biLM, and metadata
-model.safetensors     the weights, named as in the `state_dict`; large weights in several files,
-                      model-2.safetensors, ... (float32; float16 or int8 according to `storage`)
+model.safetensors     the weights, named as in the `state_dict`, as float32, float16 or int8; can
+                      be split: model-2.safetensors, ...
 vocab.txt             optional: the words of the head, or of a word-input model
 lexicon.json          the words and characters of a model with a lexicon
-head.safetensors      optional: the language-model head, `weight` (V, D) and `bias` (V)
+head.safetensors      optional: the LM head, `weight` (V, D) and `bias` (V)
 warm.safetensors      optional: the state of `state="warm"`, `cell` and `hidden`
-adagrad.safetensors   optional: the accumulators of Adagrad, to continue training
+adagrad.safetensors   optional: the Adagrad accumulators, to continue training
 README.md             the model card
 """
 
@@ -64,10 +64,10 @@ class ModelParts:
     Attributes:
         bilm: The network.
         vocabulary: The words of the head, or of a word-input model (row i is line i).
-        head: The language-model head.
+        head: The LM head.
         warm: The state of `state="warm"`: cell (2, L, 1, H), hidden (2, L, 1, D).
-        accumulators: Adagrad's sums of squared gradients, by the names of the parameters with the
-            prefix `bilm.` or `head.`.
+        accumulators: Adagrad's sums of squared gradients by parameter name, with the prefix `bilm.`
+            or `head.`.
         card: The text of the model card.
         metadata: Other entries of `config.json`, such as `name` and `training`.
         source: Where the model was loaded from, for messages.
@@ -108,7 +108,7 @@ class ModelParts:
             if n_words != n_rows:
                 raise WeightsError(
                     f"{source}: the vocabulary has {n_words:,} words, but the head has {n_rows:,} "
-                    f"rows. {VOCABULARY} is from another model, or lines are missing."
+                    f"rows. {VOCABULARY} is from a different model, or lines are missing."
                 )
 
 
@@ -199,7 +199,7 @@ def _read_bilm(path: Path, config: BiLMConfig) -> BiLM:
 
 def _read_head(path: Path, config: BiLMConfig) -> LMHead:
     bias = read_shapes(path).get("bias", ())
-    # If the bias is invalid, `_read_module` reports it, for any number of words.
+    # If the bias is invalid, any number of words will do: `_read_module` reports the error.
     n_words = bias[0] if len(bias) == 1 else 1
     return _read_module(lambda: LMHead(n_words, config.lstm.projection_dim), path)
 

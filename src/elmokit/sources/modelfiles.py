@@ -28,7 +28,7 @@ def read_config(path: Path, format_name: str, newest: int) -> tuple[BiLMConfig, 
     Args:
         path: The file.
         format_name: The expected name of the format.
-        newest: The newest supported version of the format.
+        newest: The newest supported format version.
     """
     values = read_json(path)
     hint = "Convert models from other libraries with `elmo convert` first."
@@ -83,5 +83,5 @@ def check_vocabulary(vocabulary: Vocabulary | None, config: BiLMConfig, source: 
 
 def read_card(path: Path) -> str | None:
     """Read the model card, if it exists."""
-    # The text is decoded from bytes, which preserves line endings. Invalid UTF-8 is not an error.
+    # Decode the bytes to preserve line endings. Invalid UTF-8 is not an error.
     return read_bounded(path, WeightsError).decode("utf-8", "replace") if path.is_file() else None

@@ -90,7 +90,7 @@ def is_onnx_dir(path: Path) -> bool:
 
 
 def check_available() -> None:
-    """Raise an error if the packages for the conversion to ONNX are not installed."""
+    """Raise an error if the packages required for the export are not installed."""
     with optional_imports("onnx", "Exporting to ONNX"):
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
@@ -100,7 +100,7 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
     """Convert a model to ONNX in memory.
 
     Args:
-        parts: The model; its head is not converted.
+        parts: The model. Its LM head is not converted.
         storage: "float32", or "int8", which needs a quarter of the space and is about twice as
             fast, but less accurate.
     """
@@ -154,7 +154,7 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
 
 
 def load(path: Path) -> OnnxParts:
-    """Load an ONNX directory. The graphs are not loaded, because onnxruntime reads them."""
+    """Load an ONNX directory, except for the graphs, which onnxruntime reads from their files."""
     config, metadata = modelfiles.read_config(path / CONFIG, FORMAT, FORMAT_VERSION)
     vocab = path / VOCABULARY
     parts = OnnxParts(
@@ -193,7 +193,7 @@ def _read_warm(path: Path, config: BiLMConfig) -> tuple[FloatArray, FloatArray]:
                     f"it contains {array.dtype} {list(array.shape)}; expected finite float32 "
                     f"values, {list(shape)}"
                 )
-    except Exception as error:  # NumPy raises many types, for example errors of zlib
+    except Exception as error:  # NumPy raises many types of errors, including those of zlib
         raise WeightsError(
             f"{path} cannot be read as the warm state of this model: {error}. It is damaged, or "
             "from a different model. Convert the model again."

@@ -1,4 +1,4 @@
-"""Build packages that contain a model, and find installed packages.
+"""Build packages that contain a model, and find the models in installed packages.
 
 A package `elmokit-NAME` contains a model directory as data and registers it in the entry-point
 group `elmokit_models`. elmokit finds the model without importing the package.
@@ -64,8 +64,8 @@ def build_package(model: Path, output: Path, *, name: str, version: str) -> Path
 
     Args:
         model: A model directory.
-        output: The directory to write the wheel to.
-        name: The name of the model: lower-case letters, digits, and single `-`, `_` or `.`.
+        output: The directory for the wheel.
+        name: The name of the model: lowercase letters, digits, and single `-`, `_` or `.`.
         version: The version of the package, such as 1.0.0.
 
     Returns:
@@ -79,18 +79,20 @@ def build_package(model: Path, output: Path, *, name: str, version: str) -> Path
         )
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"Invalid package name {name!r}: expected lower-case letters and digits, separated by "
-            "single '-', '_' or '.'. Choose another name with --name."
+            f"Invalid package name {name!r}: expected lowercase letters and digits, separated by "
+            "single '-', '_' or '.'. Choose another name with --name (in Python: name=...)."
         )
     if not _VERSION.fullmatch(version):
-        raise ConfigError(f"Invalid version {version!r}: expected, for example, 1.0.0 or 1.0.0rc1.")
+        raise ConfigError(
+            f"Invalid version {version!r}: expected a version such as 1.0.0 or 1.0.0rc1."
+        )
     module = "elmokit_" + re.sub(r"[-_.]", "_", name)
     output.mkdir(parents=True, exist_ok=True)
     wheel = output / f"{module}-{version}-py3-none-any.whl"
     with replace_file(wheel) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         record = []
         for path, content in _contents(model, module, name, version):
-            # The files are stored without compression, which would hardly reduce their size.
+            # Compression would hardly reduce the size.
             info = zipfile.ZipInfo(path, _DATE)
             info.external_attr = 0o644 << 16
             archive.writestr(info, content)

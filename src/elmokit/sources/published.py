@@ -20,7 +20,7 @@ from elmokit.sources.download import cache_dir, fetch
 from elmokit.sources.modeldir import ModelParts
 
 _BASE = "https://allennlp.s3.amazonaws.com/models/elmo"
-# The URL of the same files in older code and configurations.
+# An older URL of the same files, which existing code and configurations may contain.
 _OLD_BASE = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo"
 _PREFIX = "allennlp:"
 
@@ -29,7 +29,7 @@ class PublishedModel(NamedTuple):
     """A published model.
 
     Attributes:
-        folder: The directory of the files, which is also part of their names.
+        folder: The name of the directory, which is also part of the file names.
         preset: The preset with the configuration of the model.
     """
 
@@ -55,7 +55,7 @@ PUBLISHED = {
 
 
 def is_name(text: str) -> bool:
-    """Return whether a string begins like the name of a published model."""
+    """Return whether a string starts with the prefix of published model names."""
     return text.startswith(_PREFIX)
 
 

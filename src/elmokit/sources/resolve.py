@@ -38,11 +38,11 @@ def load_parts(
     """Find and load a model, and check that its parts match.
 
     Args:
-        path: A model directory; a directory, a zip file, an `options.json` or a weight file of
-            AllenNLP or bilm-tf; a directory or zip file of ELMoForManyLangs; a training checkpoint
-            of bilm-tf, or its directory; the URL of one of these files; a name such as
-            `allennlp:original` or the name of an installed model package (`english-original`: pip
-            install elmokit-english-original); or `hf://user/model` on the Hugging Face Hub.
+        path: A model directory; an AllenNLP or bilm-tf directory, zip file, `options.json` or
+            weight file; an ELMoForManyLangs directory or zip file; a bilm-tf training checkpoint or
+            its directory; the URL of one of these files; the name of a published model, such as
+            `allennlp:original`; the name of an installed model package, such as `english-original`
+            (pip install elmokit-english-original); or `hf://user/model` on the Hugging Face Hub.
             Default: the bundled English model.
         weights: The HDF5 weights, if they are not in the same directory as `options.json`.
         vocab: A vocabulary file, one word per line, if it is not `vocab.txt` in the same directory.
@@ -88,7 +88,7 @@ def _resolve(path: str | Path, *, is_model: bool = True) -> Path:
 
     Args:
         path: A path or URL, or the name of a model.
-        is_model: Whether it is a model, not a weight file.
+        is_model: Whether the path refers to a model rather than a weight file.
     """
     source = str(path)
     named = named_models() if is_model else {}
@@ -126,7 +126,7 @@ def _load(path: Path, weights: Path | None, vocab: Path | None) -> ModelParts:
     check_regular_files(path, WeightsError)
     if weights is not None:
         if weights.is_dir():
-            raise WeightsError(f"{weights} is a directory; expected an HDF5 file with weights.")
+            raise WeightsError(f"{weights} is a directory; expected an HDF5 weight file.")
         if modeldir.is_model_dir(path):
             raise _redundant_weights(path, weights)
         return hdf5dir.load(*hdf5dir.find(path, weights), vocab=vocab)

@@ -29,13 +29,13 @@ Storage = Literal["float32", "float16", "int8"]
 STORAGES: tuple[str, ...] = get_args(Storage)
 
 _SCALE = ".scale"
-# Smaller matrices are stored as float32, because int8 would save little space and reduce the
-# accuracy of character embeddings.
+# Smaller matrices are stored as float32, because int8 would save little space and make character
+# embeddings less accurate.
 _SMALLEST_INT8 = 1 << 14
 
 # Supported data types, which are converted to float32.
 _FLOATS = ("F32", "F16", "BF16", "F64")
-# Maximum number of problems in an error message. A file of another model can have hundreds.
+# Maximum number of problems in an error message. A file from a different model can have hundreds.
 _MAX_PROBLEMS = 5
 
 
@@ -135,7 +135,7 @@ def _is_scale(name: str, names: Mapping[str, Any]) -> bool:
 
 
 def _find_problem(name: str, files: Mapping[str, Any], expected: Mapping[str, Shape]) -> str:
-    """Describe the problem with a tensor, or return an empty string if it is valid."""
+    """Return a description of the problem with a tensor, or an empty string if it is valid."""
     if name not in expected:
         return f"unexpected tensor '{name}'"
     if name not in files:

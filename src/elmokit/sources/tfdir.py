@@ -1,4 +1,4 @@
-"""Load training checkpoints of bilm-tf: the biLM, its LM head and the accumulators of Adagrad.
+"""Load bilm-tf training checkpoints: the biLM, its LM head and the Adagrad accumulators.
 
     checkpoint                           the name of the newest checkpoint
     model.ckpt-12.index                  the index of a checkpoint
@@ -63,10 +63,10 @@ def find_prefix(path: Path) -> Path | None:
 
     Args:
         path: The prefix, a file of the checkpoint, or the file `checkpoint`, which contains the
-            name of the newest checkpoint. For any other path, the result is None.
+            name of the newest checkpoint. For any other path, the function returns None.
     """
     if path.name == _NEWEST and path.is_file():
-        return _newest(path.parent)
+        return _find_newest(path.parent)
     name = _SHARD.sub("", path.name).removesuffix(INDEX)
     return path.with_name(name) if name and path.with_name(name + INDEX).is_file() else None
 
@@ -77,7 +77,7 @@ def is_tf_dir(path: Path) -> bool:
 
 
 def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
-    """Load a model with its head and the accumulators of Adagrad.
+    """Load a model with its head and the Adagrad accumulators.
 
     The accumulators are loaded only if the checkpoint contains all of them.
 
@@ -89,7 +89,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
         ConfigError: The options do not describe a biLM.
         WeightsError: The checkpoint is damaged, or does not match the options.
     """
-    prefix = _newest(path) if path.is_dir() else find_prefix(path)
+    prefix = _find_newest(path) if path.is_dir() else find_prefix(path)
     if prefix is None:
         raise WeightsError(f"The checkpoint {path}{INDEX} does not exist.")
     options = prefix.with_name(OPTIONS)
@@ -102,7 +102,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
     if not any(name.startswith("lm/RNN_1/") for name in tensors):
         raise ConfigError(
             f"{prefix} contains no backward language model (variables lm/RNN_1/...): it was "
-            "trained with 'bidirectional' false, or is not a checkpoint of bilm-tf. It contains "
+            "trained with 'bidirectional' false, or is not a bilm-tf checkpoint. It contains "
             f"{join_names(tensors)}."
         )
     entries = list(_entries(tensors, config))
@@ -206,9 +206,9 @@ def _put_specials_first(parts: ModelParts) -> None:
     parts.vocabulary = Vocabulary(words[i] for i in order)
 
 
-def _newest(folder: Path) -> Path:
+def _find_newest(folder: Path) -> Path:
     """Return the prefix of the newest checkpoint in a directory, or of the only one."""
-    name = _newest_name(folder / _NEWEST)
+    name = _read_newest_name(folder / _NEWEST)
     if name is not None and (folder / (name + INDEX)).is_file():
         return folder / name
     files = sorted(entry.name for entry in folder.glob("*" + INDEX))
@@ -217,13 +217,16 @@ def _newest(folder: Path) -> Path:
     if files:
         raise WeightsError(
             f"{folder} contains several checkpoints ({join_names(files)}), but no file '{_NEWEST}' "
-            "with the name of the newest. Specify the path of one of them."
+            "that names the newest one. Specify the path of a checkpoint."
         )
-    raise WeightsError(f"No checkpoint {name or 'model.ckpt-N'}{INDEX} found in {folder}.")
+    raise WeightsError(
+        f"No checkpoint {name or 'model.ckpt-N'}{INDEX} found in {folder}. Copy it from the "
+        "directory where bilm-tf trained the model."
+    )
 
 
-def _newest_name(path: Path) -> str | None:
-    """Read the name in a file `checkpoint`, without its directory, which may no longer exist."""
+def _read_newest_name(path: Path) -> str | None:
+    """Return the name in a `checkpoint` file, without its directory, which may no longer exist."""
     if not path.is_file():
         return None
     text = read_bounded(path, WeightsError, max_bytes=1 << 20).decode("utf-8", "replace")
