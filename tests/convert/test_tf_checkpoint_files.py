@@ -197,7 +197,7 @@ def test_truncated_values_are_an_error(tmp_path: Path) -> None:
         ({"compression": 1}, r"compressed \(method 1\).*tf\.train\.Saver"),
         ({"endianness": 1}, "big-endian"),
         ({"header": False}, "header is missing"),
-        ({"changes": {"a": {"dtype": 7}}}, "Tensor 'a'.*data type 7; expected numbers"),
+        ({"changes": {"a": {"dtype": 7}}}, "Tensor 'a'.*data type 7; expected floats"),
         ({"changes": {"a": {"shard": 5}}}, "data-00005-of-00001.* missing"),
         ({"changes": {"a": {"shape": (2, 2)}}}, r"24 bytes.*shape \[2, 2\]"),
         ({"changes": {"a": {"shape": (2**63,)}}}, "invalid shape or position"),
@@ -230,7 +230,7 @@ def test_unread_data_is_reported(written: dict[str, Any], message: str, tmp_path
         (
             {"lm/CNN_proj/b_proj": np.zeros(3, np.int64)},
             WeightsError,
-            "has type int64; expected floats",
+            "has type int64; expected a floating-point type",
         ),
         ({"lm/softmax/W": np.zeros((3, 3), np.float32)}, WeightsError, r"\[3, 3\].*\[12, 3\]"),
         ("one direction", ConfigError, "no backward language model.*'bidirectional' false"),

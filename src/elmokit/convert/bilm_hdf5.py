@@ -1,6 +1,6 @@
-"""Read and write the model files of bilm-tf and AllenNLP: `options.json` and one HDF5 file.
+"""Read and write bilm-tf and AllenNLP model files: `options.json` and one HDF5 file.
 
-Tensors are transposed but not changed otherwise, so a round trip preserves float32 weights exactly.
+Tensors are only transposed and concatenated, so a round trip preserves float32 weights exactly.
 The format does not include the LM head.
 """
 
@@ -129,7 +129,7 @@ def _check_keys(values: Mapping[str, Any], known: Collection[str], prefix: str) 
         if key not in known:
             missing = [name for name in known if name not in values]
             if suggestion := suggest(key, missing):
-                # For example, the vectors would be wrong if a misspelled `cell_clip` was ignored.
+                # For example, ignoring a misspelled `cell_clip` would give wrong vectors.
                 raise ConfigError(f"Unknown key '{prefix}{key}'.{suggestion}")
             warn(f"Ignoring the unknown key '{prefix}{key}' in the options.")
 
@@ -143,7 +143,7 @@ def _transposed(name: str, shape: tuple[int, int], parameter: str) -> Entry:
 
 
 def entries(config: BiLMConfig) -> Iterator[Entry]:
-    """Yield the datasets of a model. Checkpoints of bilm-tf contain the same tensors.
+    """Yield the datasets of a model. bilm-tf checkpoints contain the same tensors.
 
     Raises:
         ConfigError: The format does not support the model.
@@ -151,7 +151,7 @@ def entries(config: BiLMConfig) -> Iterator[Entry]:
     if config.lexicon is not None:
         raise ConfigError(
             "The HDF5 format of AllenNLP and bilm-tf does not support models with a lexicon of "
-            "characters and words (ELMoForManyLangs). Use elmokit's format."
+            "characters and words (ELMoForManyLangs). Convert it to elmokit's format instead."
         )
     d, h = config.lstm.projection_dim, config.lstm.dim
     if (cnn := config.char_cnn) is None:

@@ -1,4 +1,4 @@
-"""Read models of ELMoForManyLangs, which consist of one directory per language.
+"""Read ELMoForManyLangs models, which consist of one directory per language.
 
     config.json           training settings; `config_path` names the architecture file
     cnn_50_100_...json    the architecture; missing in the published zip files
@@ -14,7 +14,7 @@ Differences from bilm-tf's models, and how they are converted:
     LSTM gates         i, f, j, o: reordered to i, j, f, o
     forget gate        the bias includes the constant 1, which is subtracted. The result is exact
                        for a bias from 0.5 to 2 (training starts from 1); otherwise it is rounded
-    skip connections   always used, from the second layer on
+    skip connections   always used, starting with the second layer
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CHARACTERS = "char.dic"
 WORDS = "word.dic"
 EMBEDDER = "token_embedder.pkl"
 ENCODER = "encoder.pkl"
-#: The files that identify a directory as such a model.
+#: The files that identify a directory as an ELMoForManyLangs model.
 WEIGHTS = (EMBEDDER, ENCODER)
 
 # Settings that cannot be derived from tensors. All published models have these values (issue 26 of
@@ -52,7 +52,7 @@ _CLIP = 3.0
 
 
 def is_model_dir(path: Path) -> bool:
-    """Return whether a directory contains such a model (it may still be damaged)."""
+    """Return whether a directory contains an ELMoForManyLangs model (it may still be damaged)."""
     return all((path / name).is_file() for name in WEIGHTS)
 
 
@@ -74,7 +74,7 @@ def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:
     if unexpected := tensors.keys() - {entry.name for entry in entries}:
         raise WeightsError(
             f"{folder} contains unexpected tensors: {join_names(sorted(unexpected))}. It is not a "
-            "supported model of ELMoForManyLangs."
+            "supported ELMoForManyLangs model."
         )
     bilm = build_module(lambda: BiLM(config), parameters)
     assert isinstance(bilm.encoder, LexiconEncoder)
@@ -105,9 +105,9 @@ def _find_architecture(folder: Path) -> Path | None:
                 return path
     warn(
         f"{folder} does not contain the architecture file ({config_path or 'config_path'} in "
-        f"{CONFIG}). This is common for ELMoForManyLangs. Sizes are derived from the tensors, and "
-        "the other settings are those of all published models: relu, at most 50 characters, and "
-        f"clipping at {_CLIP:g}. If your model differs, add the file."
+        f"{CONFIG}), which is common for ELMoForManyLangs models. Sizes are derived from the "
+        "tensors, and the other settings are those of all published models: relu, at most 50 "
+        f"characters, and clipping at {_CLIP:g}. If your model has other settings, add the file."
     )
     return None
 
@@ -143,7 +143,7 @@ def _read_config(
         config = BiLMConfig.from_dict({"lstm": lstm, "lexicon": lexicon})
     except ConfigError as error:
         raise ConfigError(
-            f"{architecture or folder} is not a supported model of ELMoForManyLangs: {error}"
+            f"{architecture or folder} is not a supported ELMoForManyLangs model: {error}"
         ) from None
     assert config.lexicon is not None
     return config, config.lexicon
@@ -156,13 +156,13 @@ def _matrix_shape(tensors: Mapping[str, Array], name: str) -> tuple[int, int]:
 
 
 def _numbered_tensors(tensors: Mapping[str, Array], pattern: str) -> list[Array]:
-    """Return the tensors with the numbers 0, 1, ..., up to the first number that is missing."""
+    """Return the tensors numbered 0, 1, ... up to the first missing number."""
     names = map(pattern.format, itertools.count())
     return [tensors[name] for name in itertools.takewhile(tensors.__contains__, names)]
 
 
 def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -> None:
-    """Replace settings that cannot be derived from tensors by those in the architecture file."""
+    """Take settings that cannot be derived from tensors from the architecture file."""
     values = read_json(path)
 
     def get_setting(section: str, key: str) -> Any:
@@ -246,9 +246,9 @@ def _unpack_bias(bias: Array) -> tuple[Array]:
 
 
 def _read_dic(path: Path) -> list[str]:
-    """Return the entries of a lexicon file in order of index.
+    """Return the entries of a lexicon file, sorted by index.
 
-    As in ELMoForManyLangs, an empty entry is the ideographic space.
+    As in ELMoForManyLangs, an empty entry stands for the ideographic space.
     """
     try:
         lines = read_bounded(path, WeightsError).decode("utf-8").split("\n")

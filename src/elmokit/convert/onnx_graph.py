@@ -1,8 +1,8 @@
 """Build an ONNX graph node by node, with matrix products W x in float32 or int8.
 
 The LSTM operator of ONNX does not support projections, so an LSTM layer is a Scan. elmokit does not
-use torch's exporter, because the body of the Scan must be controlled: it determines speed, rounding
-and compatibility with old runtimes.
+use torch's exporter, because it needs full control over the body of the Scan, which determines
+speed, rounding and compatibility with old runtimes.
 
 ONNX's dynamic quantization uses one scale per batch, so the vector of a token would depend on the
 other tokens in the batch. Instead, W has one scale per row and x one scale per token, as in
@@ -33,7 +33,7 @@ _IR_VERSION = 8
 # Smaller matrices stay float32, because quantizing their input takes more time than it saves.
 _SMALLEST_INT8 = 1 << 14
 _ZERO_POINT = 64  # represents 0 in unsigned 7-bit numbers, from 0 to 127
-_BASE = 128  # a wide x is `_BASE` * its upper half + its lower half
+_BASE = 128  # a 14-bit x is `_BASE` * its upper half + its lower half
 _MAX_X = _ZERO_POINT - 1
 _MAX_WIDE_X = _BASE * _MAX_X + _MAX_X
 _MIN_RANGE = 1e-30  # avoids a division by zero for tokens whose values are all 0
@@ -50,7 +50,7 @@ def to_array(parameter: Tensor) -> Matrix:
 
 
 class Graph:
-    """An ONNX graph under construction. The names of its values start with the name of the graph.
+    """An ONNX graph under construction. The names of its values are prefixed with its own name.
 
     Args:
         name: The name of the graph.

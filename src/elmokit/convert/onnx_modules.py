@@ -16,10 +16,10 @@ The language models compute all layers from the x_k of a batch of sentences:
     hidden  (2, L, S, D)
 
     layers  (L + 1, B, T, 2D)   h_{k,j}, zero for padding
-    next_cell, next_hidden      final states of the sentences, (2, L, B, H) and (2, L, B, D)
+    next_cell, next_hidden      final states of the sentences: (2, L, B, H) and (2, L, B, D)
 
-Each layer is a Scan over the steps: from the left for the forward LM, and from the right for the
-backward LM. Padding does not change the state, so it does not affect any vector.
+Each layer is a Scan over the steps, from left to right for the forward LM and from right to left
+for the backward LM. Padding does not change the state, so it does not affect any vector.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def bilm_model(bilm: BiLM, storage: str = "float32") -> onnx.ModelProto:
         states = graph.op("Concat", *(state[index] for state in final), axis=0)  # (2L * B, size)
         shape = graph.ints(2, lstm.n_layers, -1, size)
         graph.output(graph.op("Reshape", states, shape), name, [2, lstm.n_layers, "B", size])
-    return graph.model("ELMo's two language models: vectors of tokens -> vectors in context.")
+    return graph.model("ELMo's two language models: token vectors x_k -> contextual vectors.")
 
 
 def _token_mask(graph: Graph, x: str, lengths: str) -> str:

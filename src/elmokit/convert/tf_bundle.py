@@ -1,7 +1,7 @@
-"""Read TensorFlow's checkpoint files without TensorFlow.
+"""Read TensorFlow checkpoint files without TensorFlow.
 
     model.ckpt-12.index                  the list of tensors, a sorted table as in LevelDB
-    model.ckpt-12.data-00000-of-00001    the values of the tensors; one of several shards
+    model.ckpt-12.data-00000-of-00001    the values of the tensors, in one or more shards
 
 The table maps the empty name to a BundleHeaderProto and each tensor's name to a BundleEntryProto:
 type, shape, shard, offset and size.
@@ -10,7 +10,8 @@ type, shape, shard, offset and size.
               positions of two blocks as varints, padding, and a magic number
     block     entries (length of the key prefix shared with the previous entry, length of the rest
               of the key, length of the value, rest of the key, value), then the positions of
-              complete keys. A block is followed by its compression (1 byte) and checksum (4 bytes)
+              entries with complete keys. A block is followed by its compression (1 byte) and
+              checksum (4 bytes)
     message   fields: a varint that is number * 8 + kind, and a value. Kind 0 is a varint, 1 is 8
               bytes, 2 is a length and bytes, and 5 is 4 bytes
 
@@ -65,7 +66,8 @@ class StoredTensor:
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
         if self.dtype not in _DTYPES:
             raise WeightsError(
-                f"{self.description} has TensorFlow data type {self.dtype}; expected numbers."
+                f"{self.description} has TensorFlow data type {self.dtype}; expected floats or "
+                "integers."
             )
         stored = np.dtype(_DTYPES[self.dtype])
         if math.prod(self.shape) * stored.itemsize != self.size:
@@ -163,7 +165,7 @@ def _read_varint(stream: BytesIO) -> int:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value
-    raise ValueError("it contains an invalid number")
+    raise ValueError("it contains an invalid varint")
 
 
 # ---------------------------------------------------------------------------------------- messages

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from elmokit.errors import WeightsError
 
-# Functions that `weights_only=True` accepts although they can allocate any amount of memory. State
+# Functions that `weights_only=True` accepts, although they can allocate any amount of memory. State
 # dicts do not need them.
 _ALLOCATIONS = re.compile(rb"c(?:builtins|__builtin__)\nbytearray\n|ctorch\nTensor\n")
 
@@ -44,7 +44,7 @@ def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
     except pickle.UnpicklingError as error:
         # torch's own message is not shown, because it suggests executing the code.
         function = re.search(r"GLOBAL ([\w.]+)", str(error))
-        reason = f"it refers to {function[1]}" if function else "it is another kind of pickle"
+        reason = f"it refers to {function[1]}" if function else "it has other contents"
         raise WeightsError(
             f"{path} was rejected: expected a dictionary of tensors, but {reason}. Loading such a "
             "file can execute arbitrary code. Download it from the publisher of the model."
@@ -67,7 +67,9 @@ def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
             raise WeightsError(f"Tensor '{name}' in {path} is not supported: {error}") from error
         # The shape of an expanded tensor can be much larger than the stored data.
         if arrays[name].nbytes > value.untyped_storage().nbytes():
-            raise WeightsError(f"Tensor '{name}' in {path} is larger than its stored data.")
+            raise WeightsError(
+                f"Tensor '{name}' in {path} is larger than its stored data. The file is damaged."
+            )
     return arrays
 
 

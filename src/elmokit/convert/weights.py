@@ -1,4 +1,4 @@
-"""Convert tensors in other formats to parameters of a biLM, and validate them."""
+"""Convert tensors in other formats to the parameters of a biLM, and validate them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def read_parameters(
 
 def _as_float32(description: str, value: NDArray[Any]) -> Array:
     if value.dtype.kind != "f":
-        raise WeightsError(f"{description} has type {value.dtype}; expected floats.")
+        raise WeightsError(f"{description} has type {value.dtype}; expected a floating-point type.")
     with np.errstate(over="ignore"):  # float64 values outside the range of float32
         floats: Array = value.astype(np.float32, copy=False)
     if not np.isfinite(floats).all():

@@ -164,7 +164,12 @@ def test_missing_key_is_reported(tmp_path: Path) -> None:
             torch.ones(1),
             "unexpected tensors: forward_layer_9",
         ),
-        ("token_embedder", "projection.bias", torch.ones(6).long(), "type int64; expected floats"),
+        (
+            "token_embedder",
+            "projection.bias",
+            torch.ones(6).long(),
+            "type int64; expected a floating-point type",
+        ),
         ("token_embedder", "projection.bias", torch.full((6,), torch.nan), "contains NaN"),
         ("token_embedder", "convolutions.1.bias", torch.ones(3), r"convolutions\.1\.bias.*\[4\]"),
     ],
