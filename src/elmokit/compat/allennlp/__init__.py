@@ -4,7 +4,7 @@
 
 Names, signatures, shapes, `state_dict` keys and values, and the state carried between calls match
 AllenNLP 2.10.1 (`ElmoEmbedder`: 0.9.0, the last version that included it). Options and weights can
-be paths or URLs. Alternatively, the options can be anything that `elmokit.load` accepts, with None
+be paths or URLs. Alternatively, pass anything that `elmokit.load` accepts as the options, and None
 as the weights. `Elmo(..., stateful=False)` starts every call from the zero state. Setting
 `elmo._elmo_lstm._elmo_lstm.stateful = False`, which AllenNLP also supports, has the same effect.
 
@@ -23,7 +23,7 @@ Differences, all in cases where AllenNLP crashes or returns wrong results withou
   are never changed in place, so references to them stay valid. `reset_states(mask)` without a state
   does nothing.
 - Models without skip connections, clipping or projections are supported.
-- Models with `vocab_to_cache` and `requires_grad=True` can be copied, and trained for more than one
+- Models with `vocab_to_cache` and `requires_grad=True` can be copied and trained for more than one
   step.
 - For empty sentences, `ElmoEmbedder` returns float32 with the dimensions of the model, not float64
   with shape (3, 0, 1024). `embed_file` writes atomically. `batch_size=0` is an error.

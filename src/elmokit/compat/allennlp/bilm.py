@@ -29,7 +29,7 @@ _CACHE_BATCH_SIZE = 512
 
 
 class _ElmoCharacterEncoder(layout.AllenNlpModule):
-    """Computes x_k of all tokens and of both sentence boundaries from character ids.
+    """Computes x_k for all tokens and both sentence boundaries from character ids.
 
     Args:
         encoder: The encoder to use.
@@ -62,7 +62,7 @@ class _ElmoCharacterEncoder(layout.AllenNlpModule):
         begin, end = ids.new_tensor(char_ids_table([BEGIN_SENTENCE, END_SENTENCE], ids.shape[2]))
         ids = add_boundaries(ids, mask.sum(dim=1), begin, end)  # (B, T + 2, C)
         mask = functional.pad(mask, (2, 0), value=True)
-        # All padding positions have the same vector, so it is computed once, as the last row of x.
+        # All padding positions have the same vector. It is computed once, as the last row of x.
         x = self.encoder(torch.cat([ids[mask], ids.new_zeros(1, ids.shape[2])]))
         indices = torch.full(mask.shape, len(x) - 1, device=ids.device)
         indices[mask] = torch.arange(len(x) - 1, device=ids.device)
@@ -72,13 +72,13 @@ class _ElmoCharacterEncoder(layout.AllenNlpModule):
         size = self.encoder.config.max_characters_per_token
         if ids.dim() != 3 or ids.shape[-1] != size or ids.is_floating_point():
             raise DataError(
-                f"Expected character ids, integers of shape (batch, tokens, {size}); found "
+                f"Expected character ids, integers of shape (batch, tokens, {size}); got "
                 f"{ids.dtype} of shape {list(ids.shape)}. Create them with batch_to_ids(sentences)"
                 + ("." if size == 50 else f", or elmokit.batch_ids(sentences, {size}).")
             )
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < N_CHARACTERS:
             raise DataError(
-                f"Character ids must be between 0 and {N_CHARACTERS - 1}; found {int(ids.min())} "
+                f"Character ids must be between 0 and {N_CHARACTERS - 1}; got {int(ids.min())} "
                 f"to {int(ids.max())}. Create them with batch_to_ids(sentences)."
             )
         return ids.long()
@@ -97,7 +97,7 @@ class _ElmoCharacterEncoder(layout.AllenNlpModule):
 
 
 def _linear(name: str, modules: Sequence[str], stored: layout.Layout) -> layout.ParameterLayout:
-    """Return the layout of the weight and the bias of a module."""
+    """Return the layouts of the weight and the bias of a module."""
     for kind in ("weight", "bias"):
         yield f"{name}.{kind}", tuple(f"{module}.{kind}" for module in modules), stored
 
@@ -169,7 +169,7 @@ class ElmoLstm(layout.AllenNlpModule):
             functional.pad(state.to(like), (0, 0, 0, rows - state.shape[1]))
             for state in self._states
         )
-        return LstmState(cell=_directions(memory), hidden=_directions(hidden))
+        return LstmState(cell=_split_directions(memory), hidden=_split_directions(hidden))
 
     def _store_state(self, state: LstmState) -> None:
         hidden, cell = (
@@ -194,13 +194,13 @@ class ElmoLstm(layout.AllenNlpModule):
                 yield name + "state_projection.weight", (prefix + "weight_projection",), layout.SAME
 
 
-def _directions(state: Tensor) -> Tensor:
+def _split_directions(state: Tensor) -> Tensor:
     """Split a state into directions: (L, B, 2 * size) -> (2, L, B, size)."""
     return torch.stack(state.chunk(2, dim=-1))
 
 
 class _ElmoBiLm(nn.Module):
-    """Computes all layers of all tokens and of both sentence boundaries.
+    """Computes all layers for all tokens and both sentence boundaries.
 
     Args:
         options_file: The `options.json` file, or anything that `elmokit.load` accepts.
@@ -226,7 +226,7 @@ class _ElmoBiLm(nn.Module):
         bilm = load_parts(options_file, weight_file).bilm
         if not isinstance(bilm.encoder, CharacterEncoder):
             raise ConfigError(
-                f"{options_file} is a model with word-id input, which AllenNLP's classes do not "
+                f"{options_file} is a word-input model, which AllenNLP's classes do not "
                 "support. Use elmokit.load and elmokit.Elmo instead."
             )
         self._requires_grad = requires_grad
@@ -238,8 +238,8 @@ class _ElmoBiLm(nn.Module):
         if vocab_to_cache:
             if requires_grad:
                 _log.warning(
-                    "The vectors of vocab_to_cache are trained independently of the character CNN: "
-                    "after training starts, they differ from its output."
+                    "The cached vectors of vocab_to_cache are trained independently of the "
+                    "character CNN, so they will diverge from its output."
                 )
             self.create_cached_cnn_embeddings(vocab_to_cache)
         self._elmo_lstm = ElmoLstm(bilm, requires_grad, stateful)
@@ -250,7 +250,7 @@ class _ElmoBiLm(nn.Module):
         return 2 * self._elmo_lstm.hidden_size
 
     def create_cached_cnn_embeddings(self, tokens: Sequence[str]) -> None:
-        """Encode the words to which `word_inputs` refers. Index 0 is padding."""
+        """Encode and cache the vocabulary that `word_inputs` indexes. Index 0 is padding."""
         encoder = self._token_embedder.encoder
         words = [BEGIN_SENTENCE, END_SENTENCE, *tokens]
         ids = torch.from_numpy(char_ids_table(words, encoder.config.max_characters_per_token))

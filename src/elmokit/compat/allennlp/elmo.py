@@ -58,7 +58,7 @@ class ScalarMix(mix.ScalarMix):
         weights = list(map(float, initial_scalar_parameters))
         if len(weights) != mixture_size:
             raise ConfigError(
-                f"Expected {mixture_size} initial scalar parameters, one per layer; found "
+                f"initial_scalar_parameters must contain {mixture_size} values, one per layer; got "
                 f"{weights}."
             )
         self.mixture_size = mixture_size
@@ -100,7 +100,7 @@ class Elmo(nn.Module):
             token.
         keep_sentence_boundaries: Also return the positions of <S> and </S>.
         scalar_mix_parameters: Fixed weights of the layers, before the softmax.
-        module: A replacement for the biLM, with `num_layers` and `get_output_dim()`;
+        module: A replacement for the biLM with `num_layers` and `get_output_dim()`.
             `module(inputs, word_inputs)` returns `activations` and `mask` with boundaries.
         stateful: Start each row of a batch from the final state of the same row in the previous
             batch, as in AllenNLP. If False, start from the zero state, so that the same input
@@ -125,8 +125,7 @@ class Elmo(nn.Module):
         super().__init__()
         if num_output_representations < 1:
             raise ConfigError(
-                "num_output_representations must be at least 1, found "
-                f"{num_output_representations}."
+                f"num_output_representations must be at least 1, got {num_output_representations}."
             )
         if module is None:
             module = _ElmoBiLm(
@@ -176,9 +175,9 @@ class Elmo(nn.Module):
                 f"inputs has type {type(inputs).__name__}; expected the tensor of character ids "
                 "that batch_to_ids returns: elmo(batch_to_ids(sentences))."
             )
-        leading = inputs.shape[:-2] or inputs.shape[:1]  # a custom module may have input (B, T)
+        batch_shape = inputs.shape[:-2] or inputs.shape[:1]  # a custom module may take input (B, T)
         if word_inputs is not None:
-            leading = word_inputs.shape[:-1]
+            batch_shape = word_inputs.shape[:-1]
             word_inputs = word_inputs.reshape(-1, word_inputs.shape[-1])
             if not self._has_cached_vocab:
                 _log.warning("Ignoring word_inputs, because vocab_to_cache is not set.")
@@ -193,8 +192,8 @@ class Elmo(nn.Module):
             mask = mask[:, 2:]
         dropped = [self._dropout(r) for r in representations]
         return {
-            "elmo_representations": [r.reshape(*leading, *r.shape[1:]) for r in dropped],
-            "mask": mask.reshape(*leading, mask.shape[1]),
+            "elmo_representations": [r.reshape(*batch_shape, *r.shape[1:]) for r in dropped],
+            "mask": mask.reshape(*batch_shape, mask.shape[1]),
         }
 
 

@@ -66,7 +66,7 @@ class ElmoEmbedder:
         Returns:
             Layers (B, L + 1, T, 2D), zero for padding, and mask (B, T), 0 or 1.
         """
-        # `cuda_device` may be outdated, because users can move the biLM.
+        # Do not use `cuda_device`, because users can move the biLM to another device.
         device = next(self.elmo_bilm.parameters()).device
         with torch.no_grad(), exact_products(device):
             output = self.elmo_bilm(batch_to_ids(batch).to(device))
@@ -81,8 +81,8 @@ class ElmoEmbedder:
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Array]:
         """Embed the sentences of one batch.
 
-        An empty sentence consists only of its two boundaries. If all sentences are empty, the state
-        does not change.
+        An empty sentence is processed as its two boundaries. If all sentences are empty, the states
+        do not change.
         """
         lengths = [len(sentence) for sentence in batch]
         if not any(lengths):
@@ -96,7 +96,7 @@ class ElmoEmbedder:
     ) -> Iterator[Array]:
         """Yield the vectors of sentences in order, computed in batches."""
         if batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1, found {batch_size}.")
+            raise ConfigError(f"batch_size must be at least 1, got {batch_size}.")
         remaining = iter(sentences)
         while batch := list(itertools.islice(remaining, batch_size)):
             yield from self.embed_batch(batch)
@@ -135,8 +135,8 @@ class ElmoEmbedder:
             )
         if use_sentence_keys:
             _log.warning(
-                "If a sentence that is used as a key contains slashes, nested HDF5 groups are "
-                "created. Use the full path of the dataset to read its vectors."
+                "Sentences that contain slashes create nested HDF5 groups when used as keys. To "
+                "read their vectors, use the full path of the dataset."
             )
         tokens = (line.split() for line in lines)
         with replace_file(Path(output_file_path)) as temporary, temporary.open("wb") as file:

@@ -1,8 +1,8 @@
-"""Convert weights between the layouts of AllenNLP and elmokit.
+"""Convert weights between the parameter layouts of AllenNLP and elmokit.
 
                          AllenNLP                                elmokit
 LSTM gates               i, f, g, o                              i, g, f, o
-bias of the forget gate  includes the constant 1                 1 is added at run time
+forget gate bias         includes the constant 1                 1 is added at run time
 highway layer            one matrix [transform; -carry]          two matrices
 character embeddings     262 rows, the first of which is zero    261 rows
 """
@@ -19,7 +19,7 @@ from elmokit.model.lstm import FORGET_BIAS
 
 
 class Layout(NamedTuple):
-    """Conversions between one or several parameters of elmokit and one parameter of AllenNLP."""
+    """Conversions between one or more elmokit parameters and one AllenNLP parameter."""
 
     pack: Callable[..., Tensor]
     unpack: Callable[[Tensor], tuple[Tensor, ...]]
@@ -57,8 +57,8 @@ def _load(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> 
 
 
 def _swap_gates(weight: Tensor) -> Tensor:
-    a, b, c, d = weight.chunk(4)
-    return torch.cat([a, c, b, d])
+    first, second, third, fourth = weight.chunk(4)
+    return torch.cat([first, third, second, fourth])
 
 
 def _pack_gate_bias(bias: Tensor) -> Tensor:
