@@ -7,5 +7,5 @@ flair         `ElmoEmbeddings`, token embeddings for flair
 sentence_transformers  `ElmoTokens`, the first module of a SentenceTransformer
 hub           model directories for the Hugging Face Hub
 arrow         vectors as zero-copy Arrow columns, for pandas and polars
-named         references to models, which are loaded on first use
+named         references to models that are loaded on first use
 """

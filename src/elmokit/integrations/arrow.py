@@ -1,13 +1,13 @@
 """Convert vectors to Arrow tables without copying, for pandas and polars.
 
     to_arrow(out)                       a `pyarrow.Table` with one row per token
-    to_pandas(out), to_polars(out)      data frames that share the memory of the vectors
+    to_pandas(out), to_polars(out)      data frames that share memory with the vectors
     from_arrow(table)                   `SentenceVectors` from a table or data frame
 
 The columns are the same as in the Parquet files of `elmo embed`: `sentence`, `token_index`,
 `token`, `start` and `end` (null for tokenized input), and the vectors as fixed-size lists:
 `layer_0`, `layer_1`, ..., or `vector` for one vector per token. Each sentence is a chunk of the
-table that shares the memory of its vectors.
+table and shares memory with its vectors.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ def to_arrow(
 
     Returns:
         A table with one chunk per non-empty sentence. Columns that contain a single layer share
-        the memory of `vectors`, which must not be modified afterwards.
+        memory with `vectors`, which must not be modified afterward.
     """
     items = [vectors] if isinstance(vectors, SentenceVectors) else list(vectors)
     if not items:
-        raise DataError("No sentences: expected at least one to determine the columns.")
+        raise DataError(
+            "vectors is empty: expected at least one sentence, which determines the columns."
+        )
     choice = LayerChoice.parse(layer, len(items[0].layers), mix, gamma)
     batches = [_batch(item, number, choice) for number, item in enumerate(items)]
     return pa.Table.from_batches([b for b in batches if b.num_rows], schema=batches[0].schema)
@@ -75,7 +77,7 @@ def _batch(vectors: SentenceVectors, sentence: int, choice: LayerChoice) -> pa.R
 
 
 def to_pandas(vectors: SentenceVectors | Sequence[SentenceVectors], **options: Any) -> Any:
-    """Return a `pandas.DataFrame` with Arrow columns, which share the memory of the vectors.
+    """Return a `pandas.DataFrame` whose Arrow columns share memory with the vectors.
 
     Args:
         vectors: The result of `embed`.
@@ -87,7 +89,7 @@ def to_pandas(vectors: SentenceVectors | Sequence[SentenceVectors], **options: A
 
 
 def to_polars(vectors: SentenceVectors | Sequence[SentenceVectors], **options: Any) -> Any:
-    """Return a `polars.DataFrame`, which shares the memory of the vectors. Strings are copied.
+    """Return a `polars.DataFrame` that shares memory with the vectors. Strings are copied.
 
     Args:
         vectors: The result of `embed`.
@@ -105,12 +107,12 @@ def matrix(column: Any) -> FloatArray:
         column: A column of a table or of a data frame. In pandas, it must be an Arrow column.
     """
     if not isinstance(column, pa.Array | pa.ChunkedArray):
-        # pandas supports this protocol since version 3.
+        # pandas columns support this protocol since version 3.
         is_stream = hasattr(column, "__arrow_c_stream__")
         column = pa.chunked_array(column) if is_stream else pa.array(column)
     if not pa.types.is_fixed_size_list(column.type) or column.null_count:
         raise DataError(
-            "A column of vectors must contain lists of equal size and no nulls; found "
+            "A column of vectors must contain fixed-size lists and no nulls; got "
             f"{column.type} with {column.null_count} nulls."
         )
     dim = column.type.list_size
@@ -124,8 +126,8 @@ def matrix(column: Any) -> FloatArray:
 def from_arrow(table: Any) -> list[SentenceVectors]:
     """Return the sentences of a table with all layers.
 
-    The vectors are copied to one array per sentence. Sentences without tokens have no rows. They
-    are restored unless they are at the end.
+    The vectors are copied to one array per sentence. Sentences without tokens have no rows in the
+    table; they are restored unless they are at the end.
 
     Args:
         table: A table or data frame from `to_arrow`, `to_pandas` or `to_polars`.
@@ -135,23 +137,23 @@ def from_arrow(table: Any) -> list[SentenceVectors]:
     expected = {*_COLUMNS, *(f"{_LAYER}{j}" for j in range(max(len(names), 1)))}
     if missing := sorted(expected - set(table.column_names)):
         raise DataError(
-            f"The table has no column {', '.join(missing)}, so it does not contain all layers; "
-            f"found {', '.join(table.column_names)}. Create it with to_arrow and layer='all'."
+            f"The table has no column {', '.join(missing)}; found "
+            f"{', '.join(table.column_names)}. Create it with to_arrow and layer='all'."
         )
     numbers = table.column("sentence").to_numpy()
     if (np.diff(numbers) < 0).any():
         raise DataError("The rows are not sorted by the column 'sentence'. Sort them first.")
     layers = [matrix(table.column(f"{_LAYER}{j}")) for j in range(len(names))]
-    words = table.column("token").to_pylist()
+    tokens = table.column("token").to_pylist()
     starts, ends = (table.column(name).to_pylist() for name in ("start", "end"))
     last = int(numbers[-1]) if len(numbers) else -1
-    bounds = np.searchsorted(numbers, np.arange(last + 2)).tolist()
+    boundaries = np.searchsorted(numbers, np.arange(last + 2)).tolist()
     sentences = []
-    for first, end in pairwise(bounds):
+    for first, end in pairwise(boundaries):
         offsets = list(zip(starts[first:end], ends[first:end], strict=True))
         has_offsets = all(start is not None for start, _ in offsets)
         h = np.stack([layer[first:end] for layer in layers])
-        sentences.append(SentenceVectors(words[first:end], offsets if has_offsets else None, h))
+        sentences.append(SentenceVectors(tokens[first:end], offsets if has_offsets else None, h))
     return sentences
 
 

@@ -78,10 +78,10 @@ class ElmoEmbeddings(TokenEmbeddings):  # type: ignore[misc]
     def to_params(self) -> dict[str, Any]:
         """Return the arguments to store in a saved flair model."""
         values = asdict(self._model) | {"fingerprint": self._model.identify()}
-        del values["device"]  # always the device of flair
+        del values["device"]  # always `flair.device`
         return {"model": values.pop("name"), **values}
 
     @classmethod
     def from_params(cls, params: dict[str, Any]) -> ElmoEmbeddings:
-        """Create the embeddings from the arguments of `to_params`."""
+        """Create the embeddings from the arguments that `to_params` returned."""
         return cls(**params)

@@ -1,7 +1,7 @@
 """Compute one vector per word as `KeyedVectors`, for gensim's searches, analogies and file formats.
 
-layer_zero    layer 0 of words, which does not depend on the context
-averaged      the mean of the vectors of all uses of a word in a corpus
+layer_zero    the layer 0 vectors of words, which do not depend on the context
+averaged      the mean of a word's vectors over all its uses in a corpus
 to_keyed      convert static vectors (see `elmokit.embed.static`) to `KeyedVectors`
 from_keyed    convert `KeyedVectors` to static vectors
 """
@@ -39,7 +39,7 @@ def layer_zero(elmo: ElmoModel, words: Iterable[str]) -> KeyedVectors:
     selected = list(dict.fromkeys(words))
     if not selected:
         raise DataError("The list of words is empty. Pass at least one word.")
-    as_tokens(selected, 0)  # checks that they are strings
+    as_tokens(selected, 0)  # raises an error if a word is not a string
     return _keyed(selected, np.tile(elmo.encode_words(selected), 2))
 
 
@@ -65,10 +65,10 @@ def averaged(
         layer: The vector of a token: a layer number, "top", "average", "concat" or "mix".
         mix: With layer "mix": the weights s, one per layer, not normalized.
         gamma: With layer "mix": the scale.
-        words: The words to average. Words that do not occur are omitted. Default: the most
-            frequent words.
-        min_count: Minimum number of occurrences of a word. The mean of few uses is noisy.
-        max_words: Maximum number of words. The most frequent words are kept.
+        words: The words to average. Default: the most frequent words.
+        min_count: Minimum number of occurrences of a word, because the mean of few uses is noisy.
+            Rarer words are omitted, even if they are in `words`.
+        max_words: Maximum number of words, if `words` is not set. The most frequent words are kept.
 
     Returns:
         The vectors in decreasing order of frequency, with the attribute "count".
@@ -82,14 +82,14 @@ def averaged(
     sums = np.zeros((len(index), choice.dim(elmo.config.output_dim)))
     for vectors in elmo.stream(s for s in _tokenized(sentences) if not index.keys().isdisjoint(s)):
         uses = [(k, index[t]) for k, t in enumerate(vectors.tokens) if t in index]
-        k, rows = (list(column) for column in zip(*uses, strict=True))
-        np.add.at(sums, rows, choice.apply(vectors.layers)[k])
+        positions, rows = (list(column) for column in zip(*uses, strict=True))
+        np.add.at(sums, rows, choice.apply(vectors.layers)[positions])
         np.add.at(counts, rows, 1)
     frequent = np.flatnonzero(counts >= min_count)
     if not len(frequent):
         raise DataError(
-            f"No word occurs {min_count} times in these sentences. Add more text or reduce "
-            "min_count."
+            f"No word occurs at least {min_count} times in these sentences. Add more text or "
+            "reduce min_count."
         )
     frequent = frequent[np.argsort(-counts[frequent], kind="stable")]
     means = (sums[frequent] / counts[frequent, None]).astype(np.float32)
@@ -101,13 +101,13 @@ def averaged(
 
 
 def to_keyed(table: StaticVectors) -> KeyedVectors:
-    """Convert static vectors to gensim's. For duplicate words, the first vector is used."""
+    """Convert static vectors to `KeyedVectors`. For duplicate words, the first vector is used."""
     words = list(dict.fromkeys(table.words))
     return _keyed(words, table.look_up(words)[0])
 
 
 def from_keyed(keyed: KeyedVectors, name: str = "gensim") -> StaticVectors:
-    """Convert gensim's vectors to static vectors without copying them.
+    """Convert `KeyedVectors` to static vectors without copying them.
 
     Args:
         keyed: The vectors, for example `KeyedVectors.load_word2vec_format(path, binary=True)`.
@@ -132,8 +132,8 @@ def _tokenized(sentences: Corpus) -> Iterator[list[str]]:
 def _most_frequent(sentences: Corpus, min_count: int, max_words: int) -> list[str]:
     if isinstance(sentences, Iterator):
         raise ConfigError(
-            "The sentences are an iterator, but they are read twice: to count the words, then to "
-            "average their vectors. Pass a list or a file, or specify the words."
+            "sentences is an iterator, but the corpus is read twice: to count the words, and to "
+            "average their vectors. Pass a list or a file, or specify words."
         )
     counts: Counter[str] = Counter()
     for sentence in _tokenized(sentences):

@@ -31,7 +31,7 @@ _Codes = Annotated[Sequence[_Text], Expected("a code such as 'de', or a list of 
 
 _HEADER = "---"
 _TAGS = ("elmo", "elmokit", "word-embeddings", "bilm")
-# The Hub's identifiers of common licenses. For other licenses, the identifier is "other".
+# The Hub's identifiers of common licenses. All other licenses have the identifier "other".
 _LICENSES = frozenset(
     {"apache-2.0", "mit", "bsd-3-clause", "gpl-3.0", "lgpl-3.0", "agpl-3.0", "mpl-2.0"}
     | {"cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0"}
@@ -67,7 +67,7 @@ def save_pretrained(
     folder = Path(folder)
     parts = model.parts if isinstance(model, ElmoModel) else load_parts(model)
     metadata = parts.metadata
-    values: dict[str, Any] = {
+    header: dict[str, Any] = {
         **_license(license if license is not None else metadata.get("license")),
         **_language(language if language is not None else metadata.get("language")),
         "library_name": "elmokit",
@@ -80,7 +80,7 @@ def save_pretrained(
         card = card.replace("path/to/this/folder", "hf://user/model")
     if not card.startswith(_HEADER):
         # JSON values are valid YAML, and their line breaks are escaped.
-        lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+        lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in header.items()]
         card = "\n".join([_HEADER, *lines, _HEADER, "", card])
     modeldir.save(
         dataclasses.replace(parts, card=card), folder, overwrite=overwrite, storage=storage

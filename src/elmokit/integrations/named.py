@@ -1,4 +1,4 @@
-"""References to models, which pipelines store and pickle instead of the weights.
+"""References to models, which pipelines store and pickle instead of weights.
 
 A model is loaded on first use, once per process. A fingerprint ensures that the name still refers
 to the same model.
@@ -21,7 +21,7 @@ from elmokit.embed.precision import PRECISIONS
 from elmokit.errors import ConfigError, WeightsError, check_choice
 from elmokit.settings import Count, validate
 
-# Models that stay loaded without a reference: a grid search loads the same one repeatedly.
+# Number of models to keep loaded, because a grid search loads the same model repeatedly.
 _MAX_CACHED_MODELS = 2
 
 
@@ -53,8 +53,8 @@ class NamedModel:
     def __post_init__(self) -> None:
         if self.name is not None and not isinstance(self.name, str):
             raise ConfigError(
-                "Expected the name or path of a model, which is stored with the pipeline; got "
-                f"{type(self.name).__name__}. For a loaded model, use `elmo.source`."
+                f"model has type {type(self.name).__name__}; expected a name or path, which is "
+                "stored with the pipeline. For a loaded model, pass `elmo.source`."
             )
         check_choice("precision", self.precision, PRECISIONS)
         check_mix([check_layer(self.layer, allow_all=False)], self.mix, self.gamma)
@@ -84,15 +84,15 @@ class NamedModel:
     def _load(self) -> tuple[ElmoModel, str]:
         with _LOADING:
             return _load(
-                self.name, self.precision, self.device, self.batch_tokens, _stamp(self.name)
+                self.name, self.precision, self.device, self.batch_tokens, _file_version(self.name)
             )
 
 
 _LOADING = threading.Lock()
 
 
-def _stamp(name: str | None) -> tuple[int, int] | None:
-    """Return a cache key that changes when the file of a local model changes."""
+def _file_version(name: str | None) -> tuple[int, int] | None:
+    """Return a value that changes when the weight file of a local model changes."""
     path = None if name is None else Path(name).expanduser() / "model.safetensors"
     if path is None or not path.is_file():
         return None
@@ -106,7 +106,7 @@ def _load(
     precision: str,
     device: str,
     batch_tokens: int | None,
-    stamp: tuple[int, int] | None,
+    file_version: tuple[int, int] | None,  # only part of the cache key
 ) -> tuple[ElmoModel, str]:
     elmo = load(name, device=device, precision=precision, backend="torch")
     if batch_tokens is not None:

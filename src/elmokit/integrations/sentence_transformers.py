@@ -65,7 +65,7 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
     def preprocess(
         self, inputs: Sequence[str | Sequence[str]], prompt: str | None = None, **_: Any
     ) -> dict[str, Tensor]:
-        """Return the character ids of texts. Lists of tokens are not tokenized."""
+        """Return the character ids and the mask of texts. Lists of tokens are not tokenized."""
         texts = self._prepend_prompt(list(inputs), prompt) if prompt else inputs
         tokens = [as_tokens(text, i)[0][: self.max_seq_length] for i, text in enumerate(texts)]
         lengths = torch.tensor([len(row) for row in tokens])
@@ -81,7 +81,7 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
         return self.elmo.output_dim
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Write the settings, the mix and the biLM to a directory."""
+        """Write the settings, the mix and the model to a directory."""
         self.save_config(output_path)
         save_tensors(self.elmo.mixes.state_dict(), Path(output_path) / _MIX)
         modeldir.save(self._parts, Path(output_path) / _BILM, overwrite=True)

@@ -1,4 +1,4 @@
-"""A scikit-learn transformer from texts to vectors.
+"""A scikit-learn transformer that converts texts to vectors.
 
     make_pipeline(ElmoVectorizer(layer="top"), LogisticRegression()).fit(texts, labels)
 
@@ -22,7 +22,7 @@ with optional_imports("sklearn", "ElmoVectorizer"):
 
 
 class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """One vector per text, pooled from the vectors of its tokens.
+    """Converts each text to one vector, pooled from the vectors of its tokens.
 
     `fit` only stores the fingerprint of the model. Pickles contain the name and fingerprint of the
     model, but not its weights. The model is loaded on first use, once per process.
@@ -40,7 +40,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         batch_tokens: Maximum number of tokens per batch. Default: chosen by the model.
 
     Attributes:
-        fingerprint_: The fingerprint of the model. `transform` rejects other models.
+        fingerprint_: The fingerprint of the model. `transform` raises an error if it has changed.
         n_features_out_: The dimension of a vector.
     """
 

@@ -9,19 +9,19 @@ The component sets
 
     doc._.elmo       `SentenceVectors` with all layers of all tokens
     doc.tensor       one vector per token, shape (T, D), as selected by `layer`
-    .vector, .similarity() of tokens, spans and docs
+    .vector, .has_vector, .similarity() of tokens, spans and docs
 
 Sentences are embedded independently. If no earlier component has set sentence boundaries, elmokit
 splits the text into sentences. Whitespace tokens are not embedded: their vectors are zero, and they
 are not included in the mean vectors of spans and docs.
 
 A saved pipeline contains the settings and the name and fingerprint of the model, but not its
-weights. Docs that are loaded from bytes, from a `DocBin` or from another process contain their
-vectors, but spaCy does not store hooks. To restore the hooks, call `attach(doc)`.
+weights. Docs that come from bytes, a `DocBin` or another process contain their vectors, but
+spaCy does not store hooks. To restore the hooks, call `attach(doc)`.
 """
 
 # No `from __future__ import annotations`: confection before 1.0, which spaCy 3.7 uses, requires the
-# types of a factory's arguments, not their names.
+# types of a factory's arguments, not strings.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -50,7 +50,7 @@ _FILE = "elmokit.json"
 
 
 class ElmoPipe:
-    """The component, which `nlp.add_pipe("elmokit", config={...})` creates.
+    """The component that `nlp.add_pipe("elmokit", config={...})` creates.
 
     Args:
         model: The model, which is loaded on first use, and the layer choice.
@@ -94,7 +94,7 @@ class ElmoPipe:
             attach(doc)
         return docs
 
-    # ------------------------------------------------------------------------------ serializing
+    # -------------------------------------------------------------------------- serialization
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
         """Return the settings and the name and fingerprint of the model as JSON."""
@@ -102,17 +102,18 @@ class ElmoPipe:
         return json.dumps(settings).encode()
 
     def from_bytes(self, data: bytes, *, exclude: Iterable[str] = ()) -> "ElmoPipe":
-        """Restore the settings from `to_bytes`."""
+        """Restore the settings that `to_bytes` returned."""
         # The path of the model, the device and the batch size may be different on this machine, so
         # the configuration of the pipeline takes precedence. The fingerprint is still checked.
-        local = {"name": self.model.name, "batch_tokens": self.model.batch_tokens}
-        local = {key: value for key, value in local.items() if value is not None}
+        overrides = {"name": self.model.name, "batch_tokens": self.model.batch_tokens}
+        overrides = {key: value for key, value in overrides.items() if value is not None}
         try:
             stored = json.loads(data)
-            self.model = NamedModel(**{**stored, **local, "device": self.model.device})
+            self.model = NamedModel(**{**stored, **overrides, "device": self.model.device})
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"The stored data are not settings of the component 'elmokit': {error!r:.80}."
+                f"The stored settings of the component 'elmokit' are invalid ({error!r:.80}). Save "
+                "the pipeline again."
             ) from error
         return self
 
@@ -122,7 +123,7 @@ class ElmoPipe:
         (Path(path) / _FILE).write_bytes(self.to_bytes())
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> "ElmoPipe":
-        """Restore the settings from `to_disk`."""
+        """Restore the settings that `to_disk` wrote."""
         return self.from_bytes((Path(path) / _FILE).read_bytes())
 
 
@@ -165,11 +166,11 @@ def _sentences(doc: Doc) -> list[list[int]]:
 
 
 def attach(doc: Doc) -> Doc:
-    """Set the hooks, which make a doc and its spans and tokens use the vectors in the doc."""
+    """Set the hooks that make a doc, its spans and its tokens use the stored vectors."""
     if LAYERS not in doc.user_data:
         raise DataError(
             "This doc has no elmokit vectors. Process it with a pipeline that contains the "
-            'component "elmokit"; a DocBin keeps them with store_user_data=True.'
+            'component "elmokit". To keep the vectors in a DocBin, set store_user_data=True.'
         )
     for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
         hooks["vector"] = _vector
@@ -192,12 +193,12 @@ def _elmo(doc: Doc) -> SentenceVectors | None:
     return SentenceVectors([token.text for token in doc], offsets, layers)
 
 
-def _span(item: Doc | Span | Token) -> Span:
+def _as_span(item: Doc | Span | Token) -> Span:
     return item.doc[item.i : item.i + 1] if isinstance(item, Token) else item[:]
 
 
 def _vector(item: Doc | Span | Token) -> FloatArray:
-    span = _span(item)
+    span = _as_span(item)
     layers: FloatArray | None = span.doc.user_data.get(LAYERS)
     if layers is None or layers.shape[1] != len(span.doc):
         # The doc was copied or its tokens were merged. spaCy has updated the tensor.
@@ -212,19 +213,19 @@ def _vector(item: Doc | Span | Token) -> FloatArray:
 
 
 def _has_vector(item: Doc | Span | Token) -> bool:
-    return any(not token.is_space for token in _span(item))
+    return any(not token.is_space for token in _as_span(item))
 
 
 def _similarity(item: Doc | Span | Token, other: Any) -> float:
-    """Return the cosine of the contextual vectors."""
+    """Return the cosine similarity of the contextual vectors."""
     a, b = item.vector, other.vector
     if a.shape != b.shape:
         raise DataError(
-            f"Vectors of {len(a)} and {len(b)} dimensions cannot be compared: they were not "
-            "computed by the same elmokit model."
+            f"Cannot compare vectors of {len(a)} and {len(b)} dimensions: they were computed with "
+            "different models or layers. Process both docs with the same pipeline."
         )
-    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / lengths if lengths else 0.0
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / norms if norms else 0.0
 
 
 Doc.set_extension("elmo", getter=_elmo, force=True)
