@@ -15,7 +15,7 @@ with optional_imports("plot", "Plotting"):
     from matplotlib.figure import Figure
 
 SUFFIXES = (".svg", ".png", ".pdf")
-#: Colors of categories. Based on the palette of Okabe and Ito, which is safe for color blindness.
+#: Colors of categories, based on the colorblind-safe palette of Okabe and Ito.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#a3508c", "#56b4e9", "#b58900", "#a4262c", "#6b7280")
 MARKERS = ("o", "s", "^", "D")
 BLUE, ORANGE, GRAY = COLORS[0], COLORS[1], COLORS[-1]
@@ -32,7 +32,7 @@ class ElmoFigure(Figure):
         width: Width in inches.
         height: Height in inches.
         title: Title above the figure. Titles of more than 200 characters are truncated.
-        description: Description of the figure for the metadata of the file.
+        description: Description of the figure, stored in the metadata of the file.
         options: Keyword arguments of `matplotlib.figure.Figure`.
     """
 
@@ -50,7 +50,7 @@ class ElmoFigure(Figure):
         metadata: dict[str, str | None] = {"Title": self.title}
         metadata["Subject" if kind == "pdf" else "Description"] = self.description
         if date := {"svg": "Date", "pdf": "CreationDate"}.get(kind):
-            metadata[date] = None  # so that the same figure always gives the same file
+            metadata[date] = None  # so that the output is deterministic
         # Keep text in SVG files as text, so that it can be searched, and do not use Type 3 fonts in
         # PDF files, which some publishers reject.
         with matplotlib.rc_context(
@@ -69,7 +69,7 @@ def check_figure_path(path: Path) -> None:
     """Raise an `OutputError` if `path` is a directory or has an unsupported extension."""
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(
-            f"Invalid figure name '{path.name}': expected a name that ends in "
+            f"Invalid figure name '{path.name}': expected the file extension "
             f"{' or '.join(SUFFIXES)}.{suggest(path.suffix.lower(), SUFFIXES)}"
         )
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""Heat maps of the layer weights that task models have learned, as in Figure 2 of the paper."""
+"""Heat maps of the learned layer weights of task models, as in Figure 2 of the paper."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elmokit.errors import ConfigError
 from elmokit.plot.figure import GRAY, SHADES, ElmoFigure, format_label
 from elmokit.tasks.saved import read_config
 
-#: The weights "s" and the scale "gamma" of each task model, by the name of the model and the place
+#: The weights "s" and the scale "gamma" of each mix, by the name of the task model and the place
 #: where ELMo is added, "input" or "output".
 Mixes = Mapping[str, Mapping[str, Any]]
 
@@ -40,7 +40,9 @@ def read_mixes(folders: Sequence[str | Path]) -> Mixes:
                 "written by `elmo task NAME train`."
             ) from error
         if not mixes[-1]:
-            raise ConfigError(f"The model in {folder} does not use ELMo and has no layer weights.")
+            raise ConfigError(
+                f"{folder} has no layer weights, because it was trained without ELMo. Omit it."
+            )
         tasks.append(str(values["task"]))
     names = [
         f"{task} ({Path(folder).resolve().name})" if tasks.count(task) > 1 else task
@@ -50,7 +52,7 @@ def read_mixes(folders: Sequence[str | Path]) -> Mixes:
 
 
 def draw_layers(models: Mixes) -> ElmoFigure:
-    """Draw the layer weights, with one column per model and one panel per place of ELMo."""
+    """Draw the layer weights, with one column per model and one panel per place (input, output)."""
     places = [
         place for place in ("input", "output") if any(place in mixes for mixes in models.values())
     ]

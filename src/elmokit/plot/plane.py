@@ -1,6 +1,6 @@
 """Projection of vectors to two dimensions, and clustering.
 
-All functions of vectors normalize them first, because words are compared by cosine similarity.
+Functions that take vectors normalize them first, because words are compared by cosine similarity.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Labels = NDArray[np.int64]
 
 _MAX_CLUSTERS = 6
 _INITIALIZATIONS = 8
-# Clusters with a lower silhouette score are considered to be noise.
+# Clusterings with a lower silhouette score are considered noise.
 _MIN_SILHOUETTE = 0.1
 
 
@@ -63,8 +63,8 @@ def cluster(vectors: FloatArray, k: int | None = None) -> Labels:
 
     Args:
         vectors: Vectors, shape (n, D).
-        k: Number of clusters. Default: the number up to 6 with the best silhouette score, or 1 if
-            all silhouette scores are low.
+        k: Number of clusters. Default: the number from 2 to 6 with the best silhouette score, or 1
+            if all silhouette scores are low.
 
     Returns:
         The cluster of each vector, shape (n,). Clusters are numbered from 0 by decreasing size.
@@ -82,7 +82,7 @@ def cluster(vectors: FloatArray, k: int | None = None) -> Labels:
 
 
 def silhouette(vectors: FloatArray, labels: Labels) -> float | None:
-    """Return the silhouette score of groups by cosine distance, or None for a single group."""
+    """Return the silhouette score of groups (cosine distance), or None for a single group."""
     n_groups = len(np.unique(labels))
     if n_groups < 2:
         return None
@@ -95,7 +95,7 @@ def silhouette(vectors: FloatArray, labels: Labels) -> float | None:
 
 
 def purity(labels: Sequence[int], senses: Sequence[str]) -> float:
-    """Return the fraction of points with the most frequent sense of their cluster."""
+    """Return the fraction of points that have the most frequent sense of their cluster."""
     return float(contingency_matrix(labels, senses).max(axis=1).sum() / len(labels))
 
 

@@ -1,6 +1,6 @@
 """Scatter plots of the uses of a word in many sentences, one panel per layer.
 
-Layer 0 does not depend on the sentence, so all uses coincide, as with static vectors. In higher
+Layer 0 depends only on the word, so all of its uses coincide, as with static vectors. In higher
 layers, uses with the same sense are close to each other.
 """
 
@@ -33,7 +33,7 @@ _MAX_LISTED_USES = 24  # if there are more, they are not listed below the panels
 _CONTEXT_TOKENS = 8  # on each side of the word, in the list
 _LINE_HEIGHT = 0.2  # in inches, in the list
 _CHARACTERS_PER_INCH = 7  # in the list
-_DECIMALS = 4  # unit vectors are considered equal if they agree in this many decimal places
+_DECIMALS = 4  # unit vectors are considered equal if they agree to this many decimal places
 
 
 class Use(NamedTuple):
@@ -52,8 +52,8 @@ class Plane:
         points: Coordinates on the principal plane, shape (n, 2).
         explained: Fraction of the variance that each axis explains.
         n_distinct: Number of distinct vectors.
-        nearest_agree: Number of uses whose nearest use is in the same group. None if many uses have
-            the same vector, or if there is only one group.
+        nearest_agree: Number of uses whose nearest other use is in the same group. None if many
+            uses have the same vector, or if there is only one group.
         silhouette: Silhouette score of the groups. None if there is only one group.
     """
 
@@ -162,7 +162,7 @@ def project_index_senses(
 
     Args:
         index: The index.
-        word: The word, ignoring case.
+        word: The word (case-insensitive).
         layer: The layers to plot, as in `LayerChoice.parse_all`. Default: the layers that the
             index stores.
         mix: The weights of the layers, for layer "mix".
@@ -170,22 +170,23 @@ def project_index_senses(
         clusters: Number of clusters in the last layer. Default: the number with the best silhouette
             score.
     """
-    numbers = np.array(index.find(word), dtype=np.int64)
-    if not len(numbers):
+    token_ids = np.array(index.find(word), dtype=np.int64)
+    if not len(token_ids):
         raise DataError(f"The word '{word}' is not in the index {index.folder}.")
-    sample = np.linspace(0, len(numbers) - 1, min(limit, len(numbers))).astype(int)
-    chosen = numbers[sample].tolist()
-    uses = [Use(index.token(number).marked) for number in chosen]
+    positions = np.linspace(0, len(token_ids) - 1, min(limit, len(token_ids))).astype(int)
+    sampled = token_ids[positions].tolist()
+    uses = [Use(index.token(token_id).marked) for token_id in sampled]
     _check_uses(uses)
-    choices = index.meta.choices if layer is None else index.parse_layers(layer, mix)
-    vectors = {choice.label: index.vectors(choice, chosen) for choice in choices}
+    choices = index.meta.choices if layer is None else index.parse(layer, mix)
+    vectors = {choice.label: index.vectors(choice, sampled) for choice in choices}
     return _project(uses, vectors, clusters)
 
 
 def _check_uses(uses: Sequence[Use]) -> None:
     if len(uses) < 3:
         raise DataError(
-            f"Found {plural(len(uses), 'use')}, expected at least 3. Add more sentences."
+            f"Found {plural(len(uses), 'use')} of the word, expected at least 3. Add more "
+            "sentences."
         )
     n_with_sense = sum(bool(use.sense) for use in uses)
     if n_with_sense not in (0, len(uses)):
@@ -206,7 +207,7 @@ def _project(
         groups = [f"cluster {label + 1}" for label in cluster(last_layer, clusters)]
         colored_by = "cluster"
     names = sorted(set(groups))
-    numbers = np.array([names.index(group) for group in groups])
+    labels = np.array([names.index(group) for group in groups])
     reference, _ = principal_plane(last_layer)
     planes = []
     for name, points in vectors.items():
@@ -217,8 +218,8 @@ def _project(
         # If many uses have the same vector, the nearest one is arbitrary.
         is_comparable = 2 * n_distinct > len(points) and len(names) > 1
         nearest = (points @ points.T - 3 * np.eye(len(points))).argmax(axis=1)  # not the use itself
-        nearest_agree = int((numbers[nearest] == numbers).sum()) if is_comparable else None
-        score = silhouette(points, numbers) if n_distinct > 1 else None
+        nearest_agree = int((labels[nearest] == labels).sum()) if is_comparable else None
+        score = silhouette(points, labels) if n_distinct > 1 else None
         planes.append(Plane(name, coordinates, explained, n_distinct, nearest_agree, score))
     words = [use.marked.word.casefold() for use in uses]
     word = max(sorted(set(words)), key=words.count)
@@ -298,7 +299,7 @@ def _draw_panel(
     groups = np.array(senses.groups)
     for i, name in enumerate(names):
         axes.plot(*plane.points[groups == name].T, alpha=0.85, markeredgecolor="white", **_style(i))
-    # Both axes have the same scale, with space for labels around the outermost markers.
+    # Use the same scale for both axes, with space for labels around the outermost markers.
     middle = (plane.points.min(axis=0) + plane.points.max(axis=0)) / 2
     half = 0.62 * max(float(np.ptp(plane.points, axis=0).max()), 1e-6)
     axes.set(xlim=(middle[0] - half, middle[0] + half), ylim=(middle[1] - half, middle[1] + half))
@@ -325,7 +326,7 @@ def _label_offsets(points: FloatArray) -> list[tuple[float, float]]:
     Returns:
         The offset of each label from its marker, in typographic points.
     """
-    # The axes are 1.24 times as wide as the range of the coordinates, see `_draw_panel`.
+    # The axes are 1.24 times as wide as the range of the coordinates (see `_draw_panel`).
     scale = 0.8 * _PANEL_SIZE * 72 / (1.24 * max(float(np.ptp(points, axis=0).max()), 1e-6))
     markers = points.astype(np.float64) * scale
     angles = np.linspace(0.25, 1.75, 8) * math.pi

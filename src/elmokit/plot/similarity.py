@@ -14,6 +14,7 @@ from elmokit.embed.tokenized import as_tokens
 from elmokit.embed.vectors import FloatArray, normalize
 from elmokit.errors import DataError
 from elmokit.plot.figure import SIGNED, ElmoFigure, format_label
+from elmokit.progress import plural
 
 _MAX_TOKENS = 60  # per sentence, so that the figure remains legible
 _MAX_CHARACTERS = 16  # per token
@@ -26,7 +27,7 @@ class Similarity:
     Attributes:
         rows: Tokens of the first sentence.
         columns: Tokens of the second sentence.
-        cosines: The similarities in each layer, by its name, shape (rows, columns).
+        cosines: The similarities by layer name, shape (rows, columns).
     """
 
     rows: list[str]
@@ -66,8 +67,8 @@ def compute_similarity(
     for words in tokens:
         if not 0 < len(words) <= _MAX_TOKENS:
             raise DataError(
-                f"Found a sentence of {len(words)} tokens, expected 1 to {_MAX_TOKENS}. Choose a "
-                "shorter excerpt."
+                f"A sentence has {plural(len(words), 'token')}, expected 1 to {_MAX_TOKENS}. "
+                "Choose another excerpt."
             )
     layers = model.compute(tokens, state)
     cosines: dict[str, FloatArray] = {}
@@ -78,7 +79,7 @@ def compute_similarity(
 
 
 def draw_similarity(similarity: Similarity) -> ElmoFigure:
-    """Draw one heat map per layer, in which darker cells are more similar."""
+    """Draw one heat map per layer. Blue is a positive cosine, orange a negative one."""
     n_panels = len(similarity.cosines)
     rows, columns = len(similarity.rows), len(similarity.columns)
     cell_size = min(max(9 / (n_panels * columns), 0.2), 0.4)  # in inches
@@ -94,7 +95,7 @@ def draw_similarity(similarity: Similarity) -> ElmoFigure:
         max(panels_per_row * panel_width + row_label_size + 1, 5),
         panel_rows * (rows * cell_size + column_label_size + 0.7) + 0.5,
         "Cosine similarity between all tokens",
-        "Blue cells are similar; orange cells have a negative cosine.",
+        "Blue cells have a positive cosine; orange cells have a negative cosine.",
         layout="compressed",
     )
     panels = figure.subplots(panel_rows, panels_per_row, squeeze=False, sharey=True).flatten()

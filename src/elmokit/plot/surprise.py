@@ -29,8 +29,8 @@ def draw_surprise(scores: Sequence[SentenceScore]) -> ElmoFigure:
     n_tokens = sum(len(score.tokens) for score in scores)
     if not scores or n_tokens > _MAX_TOKENS:
         raise DataError(
-            f"Found {n_tokens} tokens in {plural(len(scores), 'sentence')}, expected 1 to "
-            f"{_MAX_TOKENS} tokens. Choose a shorter text."
+            f"Found {plural(n_tokens, 'token')} in {plural(len(scores), 'sentence')}, expected at "
+            f"least one sentence and at most {_MAX_TOKENS} tokens. Choose another text."
         )
     rows = []
     for score in scores:
@@ -38,8 +38,11 @@ def draw_surprise(scores: Sequence[SentenceScore]) -> ElmoFigure:
         words = [format_label(word, 12) for word in (BEGIN, *score.tokens, END)]
         labels = [word + "*" * is_unknown for word, is_unknown in zip(words, unknown, strict=True)]
         # Neither direction predicts the symbol that it starts with.
-        losses = [[math.nan, *score.forward, score.end], [score.begin, *score.backward, math.nan]]
-        bits = np.array(losses) / -math.log(2)
+        log_probs = [
+            [math.nan, *score.forward, score.end],
+            [score.begin, *score.backward, math.nan],
+        ]
+        bits = np.array(log_probs) / -math.log(2)
         title = (
             f"perplexity {score.perplexity:.1f} (forward {score.forward_perplexity:.1f}, "
             f"backward {score.backward_perplexity:.1f})"
