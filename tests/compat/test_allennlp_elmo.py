@@ -137,11 +137,11 @@ def test_padding_before_a_token_is_an_error(tiny: Files) -> None:
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (torch.zeros(2, 3, 30, dtype=torch.long), r"\(batch, tokens, 50\); found .*\[2, 3, 30\]"),
+        (torch.zeros(2, 3, 30, dtype=torch.long), r"\(batch, tokens, 50\); got .*\[2, 3, 30\]"),
         (torch.zeros(2, 50, dtype=torch.long), r"shape \[2, 50\]"),
-        (torch.zeros(2, 3, 50), "found torch.float32"),
-        (torch.full((1, 1, 50), 30000), "between 0 and 261; found 30000"),
-        (torch.full((1, 1, 50), -1), "found -1"),
+        (torch.zeros(2, 3, 50), "got torch.float32"),
+        (torch.full((1, 1, 50), 30000), "between 0 and 261; got 30000"),
+        (torch.full((1, 1, 50), -1), "got -1"),
         ([["I", "read", "it"]], "inputs has type list; .*batch_to_ids"),
     ],
 )
@@ -172,7 +172,7 @@ def test_boundaries_can_be_kept_in_any_number_of_dimensions(tiny: Files) -> None
 def test_invalid_settings_are_identified(tiny: Files, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="num_output_representations must be"):
         Elmo(*tiny, 0)
-    with pytest.raises(ConfigError, match=r"Expected 3 .* found \[1.0\]"):
+    with pytest.raises(ConfigError, match=r"must contain 3 .* got \[1.0\]"):
         Elmo(*tiny, 1, scalar_mix_parameters=[1])
     with pytest.raises(ConfigError):
         Elmo(None, None, 1)

@@ -198,7 +198,7 @@ def test_conversion_to_model_directory_and_hdf5_preserves_vectors(tmp_path: Path
     assert "adagrad.safetensors" in result.stdout
     result = run(app, ["convert", str(ours), str(hdf5), "--to", "hdf5"])
     assert result.exit_code == 0
-    assert "the LM head and the Adagrad accumulators" in result.stderr
+    assert "the LM head, the Adagrad accumulators" in result.stderr
     models = [load_parts(path) for path in (FOLDER, ours, hdf5)]
     assert all(same_bits(models[0].bilm, other.bilm) for other in models[1:])
     assert models[0].head is not None

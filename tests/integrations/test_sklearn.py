@@ -149,7 +149,7 @@ def test_invalid_settings_are_rejected_by_fit(settings: dict[str, object]) -> No
 
 
 def test_loaded_model_is_rejected_because_it_would_be_copied(elmo: elmokit.ElmoModel) -> None:
-    with pytest.raises(ConfigError, match=r"name or path of a model.*elmo\.source"):
+    with pytest.raises(ConfigError, match=r"name or path.*elmo\.source"):
         ElmoVectorizer(elmo).fit(TEXTS)  # type: ignore[arg-type]
 
 

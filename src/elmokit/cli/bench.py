@@ -89,8 +89,8 @@ def embed(
         threads: Numbers of CPU threads, for example 1,2. Default: chosen by PyTorch.
         text: Text file with one paragraph per line. Default: examples/corpus.txt in a clone of the
             repository, random words otherwise.
-        tokens: Number of tokens to measure per batch size. As many are embedded beforehand, to fill
-            the token cache.
+        tokens: Number of tokens to measure per batch size. The same number is embedded beforehand
+            to fill the token cache.
         rounds: Number of measurements per configuration.
         precision: Precisions, for example exact,fast. Default: all available ones.
     """

@@ -34,7 +34,8 @@ def convert(
 ) -> None:
     """Convert a model to another format, or compress it.
 
-    The conversion is lossless with --storage float32. OUT is written atomically.
+    With --storage float32, the elmokit and hdf5 formats preserve the weights exactly. OUT is
+    written atomically.
 
     Args:
         out: Output directory.
@@ -98,4 +99,4 @@ def convert(
         ]
         print_table(rows, ("layer", *columns))
     if omitted:
-        log(f"Omitted, because the {to} format cannot store it: {', '.join(omitted)}.")
+        log(f"Not supported by the {to} format and therefore omitted: {', '.join(omitted)}.")

@@ -1,4 +1,4 @@
-"""`elmo doctor`: show versions, extras, devices and the kernel for precision "fast"."""
+"""`elmo doctor`: show versions, extras, devices and the kernel for precision 'fast'."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def doctor(
     probe: bool = True,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Show versions, extras, devices and the kernel for precision "fast".
+    """Show versions, extras, devices and the kernel for precision 'fast'.
 
     Args:
         probe: Select the kernel for precision 'fast', which takes a few seconds the first time.

@@ -50,9 +50,9 @@ def embed(
 ) -> None:
     """Compute vectors for all tokens in text files.
 
-    The text is processed in chunks, so memory usage does not depend on its size. Empty lines count
-    as sentences without tokens, so that sentence i is always line i + 1. To read the output in
-    Python, use elmokit.open_vectors.
+    The text is processed in chunks, so memory usage does not depend on its size. Without --split,
+    empty lines count as sentences without tokens, so that sentence i is always line i + 1. To read
+    the output in Python, use elmokit.open_vectors.
 
     Use --resume to continue an interrupted run. If the text comes from standard input, provide it
     again from the beginning. Writing a single output file temporarily requires twice its size

@@ -47,6 +47,7 @@ def finetune(
     the head. Ctrl-C saves a checkpoint and stops.
 
     Args:
+        model: ELMoForManyLangs models and models with word inputs cannot be fine-tuned.
         output: Run directory for checkpoints, metrics and the model.
         new_head: Replace the LM head with a new one for the vocabulary of DATA.
         head_steps: Number of initial steps that train only the head, with the biLM frozen. Default:

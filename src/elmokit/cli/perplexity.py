@@ -31,8 +31,8 @@ def perplexity(
     Prints the forward perplexity, the backward perplexity and their geometric mean. Perplexity is
     the exponential of the mean loss over words and sentence boundaries. As inputs,
     out-of-vocabulary words are encoded from their characters; as targets, they count as <UNK>. The
-    perplexity without them is also printed. Memory usage depends on the length of the longest
-    document, not on the size of the text.
+    perplexity without <UNK> targets is also printed. Memory usage depends on the length of the
+    longest document, not on the size of the text.
 
     Args:
         files: Alternatively, a directory written by `elmo prepare`, whose held-out text is used.

@@ -52,8 +52,8 @@ def prepare(
             three of which are <S>, </S> and <UNK>. Default: build a vocabulary from the text.
         max_characters: Maximum number of character ids per word, including two boundary ids; longer
             words are truncated. Must match the model.
-        valid: Number (500) or fraction (0.01) of documents to hold out for evaluation, chosen at
-            random and not used to build the vocabulary. Default: 0.
+        valid: Number (such as 500) or fraction (such as 0.01) of documents to hold out for
+            evaluation, chosen at random and not used to build the vocabulary. Default: 0.
         valid_files: File to hold out for evaluation. Can be repeated.
         workers: Number of worker processes. Does not affect the output. Default: one per core.
     """

@@ -3,7 +3,7 @@
     config.json           training settings; `config_path` names the architecture file
     cnn_50_100_...json    the architecture; missing in the published zip files
     char.dic, word.dic    the lexicon: a character or word, a tab and its index per line
-    token_embedder.pkl    weights saved by torch, read with `weights_only=True`
+    token_embedder.pkl    weights saved by PyTorch, read with `weights_only=True`
     encoder.pkl
     classifier.pkl        the LM head, which few models contain; not read
 

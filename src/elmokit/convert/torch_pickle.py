@@ -1,4 +1,4 @@
-"""Read state dicts saved by torch (`.pkl`, `.pt`, `.bin`) without executing code.
+"""Read state dicts saved by PyTorch (`.pkl`, `.pt`, `.bin`) without executing code.
 
 Such files are pickles, which can call any function when they are loaded. elmokit reads them with
 `weights_only=True`, which accepts only tensors and plain containers. elmokit requires torch 2.6 or

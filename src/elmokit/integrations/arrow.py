@@ -140,14 +140,14 @@ def from_arrow(table: Any) -> list[SentenceVectors]:
             f"The table has no column {', '.join(missing)}; found "
             f"{', '.join(table.column_names)}. Create it with to_arrow and layer='all'."
         )
-    numbers = table.column("sentence").to_numpy()
-    if (np.diff(numbers) < 0).any():
+    sentence_indices = table.column("sentence").to_numpy()
+    if (np.diff(sentence_indices) < 0).any():
         raise DataError("The rows are not sorted by the column 'sentence'. Sort them first.")
     layers = [matrix(table.column(f"{_LAYER}{j}")) for j in range(len(names))]
     tokens = table.column("token").to_pylist()
     starts, ends = (table.column(name).to_pylist() for name in ("start", "end"))
-    last = int(numbers[-1]) if len(numbers) else -1
-    boundaries = np.searchsorted(numbers, np.arange(last + 2)).tolist()
+    last = int(sentence_indices[-1]) if len(sentence_indices) else -1
+    boundaries = np.searchsorted(sentence_indices, np.arange(last + 2)).tolist()
     sentences = []
     for first, end in pairwise(boundaries):
         offsets = list(zip(starts[first:end], ends[first:end], strict=True))

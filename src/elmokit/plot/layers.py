@@ -41,7 +41,8 @@ def read_mixes(folders: Sequence[str | Path]) -> Mixes:
             ) from error
         if not mixes[-1]:
             raise ConfigError(
-                f"{folder} has no layer weights, because it was trained without ELMo. Omit it."
+                f"{folder} has no layer weights, because the model was trained without ELMo. Omit "
+                "this directory."
             )
         tasks.append(str(values["task"]))
     names = [

@@ -1,4 +1,4 @@
-"""Load published models by name: the four English models of AllenNLP.
+"""Load published models by name: AllenNLP's four English models.
 
 Files are downloaded to the cache once. You can also copy them there yourself.
 `ELMOKIT_ALLENNLP_URL` selects a mirror.
