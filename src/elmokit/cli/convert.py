@@ -41,7 +41,7 @@ def convert(
         out: Output directory.
         to: Output format. elmokit: config.json, model.safetensors and a model card. hdf5:
             options.json and weights.hdf5, for AllenNLP, bilm-tf and simple_elmo. onnx: encoder.onnx
-            and bilm.onnx, for onnxruntime and for elmokit without torch.
+            and bilm.onnx, for ONNX Runtime and for elmokit without PyTorch.
         vocab: Vocabulary file, one word per line. Default: vocab.txt in the model directory.
         storage: Data type of the stored weights. float16 needs half the space of float32, and int8
             (one scale per row) a quarter. With --to onnx, int8 also makes inference faster but

@@ -24,7 +24,7 @@ _FEATURES = {
     "gensim": "gensim KeyedVectors",
     "hub": "hf:// models and save_pretrained",
     "log": "training logs for TensorBoard",
-    "onnx": "elmo convert --to onnx, and embedding without torch",
+    "onnx": "elmo convert --to onnx, and embedding without PyTorch",
     "plot": "elmo plot",
     "ray": "elmo embed --engine ray",
     "search": "elmo index",

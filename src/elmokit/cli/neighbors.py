@@ -73,8 +73,8 @@ def neighbors(
     is_index = len(files) == 1 and Path(files[0]).is_dir()
     if is_index and (max_tokens or split or skip_bad or state != "reset"):
         raise typer.BadParameter(
-            "--max-tokens, --split, --skip-bad and --state cannot be used with an index. Use them "
-            "with `elmo index`.",
+            "--max-tokens, --split, --skip-bad and --state cannot be used with an index. To change "
+            "how the text is read, use --split, --skip-bad and --state with `elmo index`.",
             param_hint="FILES",
         )
     if not is_index and (token or ann or min_count > 1):

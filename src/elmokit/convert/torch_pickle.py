@@ -52,8 +52,8 @@ def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
     except Exception as error:  # torch raises many types of errors for damaged files
         reason = (str(error).splitlines() or [""])[0].split(". ")[0][:100]
         raise WeightsError(
-            f"{path} cannot be read as a torch file ({type(error).__name__}: {reason}). It may be "
-            "truncated or in another format; download it again."
+            f"{path} cannot be read as a PyTorch file ({type(error).__name__}: {reason}). It may "
+            "be truncated or in another format; download it again."
         ) from error
     arrays = {}
     for name, value in state.items() if isinstance(state, Mapping) else [(None, state)]:

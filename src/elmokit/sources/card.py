@@ -142,8 +142,8 @@ def onnx_card(card: str | None, name: str, config: BiLMConfig, onnx: Mapping[str
 {_ONNX}
 
 `encoder.onnx` computes x_k from token ids, and `bilm.onnx` the layers from x_k. You can run them
-with onnxruntime, or load them in elmokit without torch: `elmokit.load("path/to/this/folder")`. The
-weights are stored as {onnx["storage"]}. The LM head and its vocabulary are not included.
+with ONNX Runtime, or load them in elmokit without PyTorch: `elmokit.load("path/to/this/folder")`.
+The weights are stored as {onnx["storage"]}. The LM head and its vocabulary are not included.
 {_describe_error(onnx.get("error"))}"""
 
 
