@@ -39,8 +39,8 @@ class _Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            # Typer shows pydantic's messages, which begin with the error type.
-            error.message = error.message.removeprefix("Value error, ")
+            for pattern, replacement in _EXPECTED:  # typer shows the messages of pydantic
+                error.message = re.sub(pattern, replacement, error.message)
             raise
 
     def invoke(self, ctx: Any) -> Any:

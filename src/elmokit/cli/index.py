@@ -120,7 +120,7 @@ def _add_ann(directory: Path, layer: list[str], recall: float) -> dict[str, Any]
 
     index = TokenIndex.open(directory)
     # If the index stores a mix, its weights are fixed.
-    choices = index.parse(layer, index.meta.stored.get("mix") if "mix" in layer else None)
+    choices = index.parse_layers(layer, index.meta.stored.get("mix") if "mix" in layer else None)
     ann = add_ann(index, choices, recall=recall).meta.ann
     for choice in choices:
         info = ann[choice.label]

@@ -41,7 +41,7 @@ def info(
         print_json(summary, indent=2)
         return
     for label, text in _format_rows(parts, summary):
-        typer.echo(f"{label:<12}{text}")
+        typer.echo(f"{label:<13}{text}")
     # Omit the tables of the model card, which repeat the lines above.
     lines = [line.lstrip("# ") for line in (parts.card or "").splitlines()]
     prose = [line for line in lines if line.strip() and not line.startswith(("|", "---"))]

@@ -98,7 +98,7 @@ def neighbors(
     from elmokit.text.lines import SkippedLines, check_files
     from elmokit.text.marked import MarkedWord
 
-    marked = [MarkedWord.read(sentence, tokenized=tokenized) for sentence in query or ()]
+    marked = [MarkedWord.parse(sentence, tokenized=tokenized) for sentence in query or ()]
     if not is_index:
         check_files(files)
     table = None if static is None else load_static(static)
