@@ -177,7 +177,7 @@ def project_index_senses(
     sampled = token_ids[positions].tolist()
     uses = [Use(index.token(token_id).marked) for token_id in sampled]
     _check_uses(uses)
-    choices = index.meta.choices if layer is None else index.parse(layer, mix)
+    choices = index.meta.choices if layer is None else index.parse_layers(layer, mix)
     vectors = {choice.label: index.vectors(choice, sampled) for choice in choices}
     return _project(uses, vectors, clusters)
 
