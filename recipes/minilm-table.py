@@ -85,8 +85,12 @@ def known(results: Path) -> list[str]:
 
 def morphology(results: Path) -> list[str]:
     """Return the share of related words among the 10 nearest of 20,000 words."""
-    figures = dict(_json(results / "analysis/minilm.json")["morphology"]["figures"])
-    figures = {"GloVe": _json(results / "analysis/morphology.json")["static_figures"], **figures}
+    english = _json(results / "analysis/morphology.json")
+    figures = {
+        "GloVe": english["static_figures"],
+        "english, layer 0": english["layer_0"],
+        **_json(results / "analysis/minilm.json")["morphology"]["figures"],
+    }
     titles = " | ".join(kind.capitalize() for kind in KINDS)
     lines = [f"| Percentage among the 10 nearest | {titles} |", "|---|" + "---|" * len(KINDS)]
     for name, by_kind in figures.items():
