@@ -223,7 +223,7 @@ NAN = float("nan")
         (
             [NAN, NAN, NAN, NAN],
             4,
-            "The dev f1 was never finite. The last epoch is used. Try more epochs, more data or "
+            "The dev f1 was never finite, so the last epoch is used. Try more epochs, more data or "
             "a different learning rate.",
         ),
         ([-2.0, NAN, -1.0, -3.0], 3, ""),

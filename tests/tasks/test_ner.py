@@ -19,7 +19,7 @@ from elmokit.errors import DataError, ElmoError, ElmoWarning
 from elmokit.sources import hub, published, resolve
 from elmokit.tasks import loop
 from elmokit.tasks.batches import Dataset, collect_texts
-from elmokit.tasks.data import Data, load_data, read_examples, scored_examples
+from elmokit.tasks.data import Data, load_data, read_examples, select_scored_examples
 from elmokit.tasks.loop import train
 from elmokit.tasks.ner import Ner, NerModel, Sentence
 from elmokit.tasks.saved import load_saved
@@ -110,7 +110,7 @@ def test_unknown_types_are_counted() -> None:
     label_info = TASK.collect_labels([Sentence(("a",), ("B-A",))])
     sentences = [Sentence(("a", "b"), ("B-A", "B-X")), Sentence(("c",), ("I-X",))]
     with pytest.warns(ElmoWarning, match=r"2 gold labels not in .*: X\."):
-        assert scored_examples(TASK, sentences, settings(), label_info) == sentences
+        assert select_scored_examples(TASK, sentences, settings(), label_info) == sentences
 
 
 # ------------------------------------------------------------------------------------------ model

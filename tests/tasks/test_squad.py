@@ -142,7 +142,7 @@ def test_offsets_count_characters_beyond_ascii(tmp_path: Path) -> None:
     # The same offsets in UTF-16 code units, as used by some tools.
     units = len(context[: context.index("ici")].encode("utf-16-le")) // 2
     text = squad({"context": context, "qas": [qa("Quoi ?", "ici", context, "q7", units)]})
-    with pytest.warns(ElmoWarning, match=r"squad.json: 1 answers are .*UTF-16.*id 'q7'"):
+    with pytest.warns(ElmoWarning, match=r"squad.json: answers .*: 1 .*id 'q7'.*UTF-16"):
         assert read(tmp_path, text)[0].spans == ()
 
 
@@ -173,11 +173,11 @@ def test_mismatched_answers_are_counted_and_named(tmp_path: Path) -> None:
     with pytest.warns(ElmoWarning) as caught:
         found = read(tmp_path, squad({"context": context, "qas": asked}))
     text_of_warnings = "\n".join(str(warning.message) for warning in caught)
-    assert "squad.json: 1 answers begin or end inside a token" in text_of_warnings
+    assert "squad.json: answers that begin or end inside a token: 1 (" in text_of_warnings
     assert "id 'a1'" in text_of_warnings
-    assert "5 answers are empty or not at their answer_start" in text_of_warnings
-    assert "id 'several', id 'b1', id 'b2' and more." in text_of_warnings
-    assert "1 questions without an answer were skipped" in text_of_warnings
+    assert "do not occur at answer_start: 5 (" in text_of_warnings
+    assert "(id 'several', id 'b1', id 'b2', ...)" in text_of_warnings
+    assert "skipped questions without an answer: 1 (" in text_of_warnings
     assert [question.id for question in found] == ["several", "a1", "b1", "b2", "b3", "b4"]
     assert [question.spans for question in found] == [((5, 5),), ((3, 3),), (), (), (), ()]
     assert found[0].answers == ("She", "won", "She")
@@ -241,7 +241,7 @@ def test_long_training_passages_are_truncated_around_the_answer(
     with pytest.warns(ElmoWarning) as caught:
         found = read(tmp_path, squad({"context": context, "qas": asked}))
     text_of_warnings = "\n".join(str(warning.message) for warning in caught)
-    assert "5 questions, or their passages, were truncated to 1,000 tokens" in text_of_warnings
+    assert "questions or passages truncated to 1,000 tokens: 5 (" in text_of_warnings
     assert [len(question.passage) for question in found] == [31] * 5
     assert [len(question.spans) for question in found] == [1, 1, 1, 0, 0]
 

@@ -22,7 +22,7 @@ from elmokit.settings import with_settings
 from elmokit.tasks import checkpoint
 from elmokit.tasks.batches import Dataset
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.data import Data, load_data, scored_examples
+from elmokit.tasks.data import Data, load_data, select_scored_examples
 from elmokit.tasks.loop import train
 from elmokit.tasks.metrics.spans import Span, spans_to_tags
 from elmokit.tasks.nn.crf import viterbi
@@ -176,7 +176,7 @@ def test_overlapping_arguments_are_counted_and_ignored(tmp_path: Path) -> None:
         ("{'words': []}", "line 1: Invalid JSON"),
         ('{"words": []}\n[]', 'line 1: missing "words" or "frames"'),
         ('{"words": [], "frames": []}\n[]', "line 2: .* object"),
-        ('{"words": ["a"], "frames": [{"pred": 1, "args": []}]}', "invalid predicate 1 in a"),
+        ('{"words": ["a"], "frames": [{"pred": 1, "args": []}]}', "predicate 1 is out of range"),
         ('{"words": [], "frames": [{"pred": 0, "args": []}]}', "in a sentence of 0 words"),
         (
             '{"words": ["a"], "frames": [{"pred": "0", "args": []}]}',
@@ -211,7 +211,7 @@ def test_overlapping_arguments_are_counted_and_ignored(tmp_path: Path) -> None:
             "a x (A0*)\n\nb - *\n",
             "line 3: found 0 targets in column 2",
         ),
-        ("see (V*)\n- *\n", "no words before them. Join the files .* paste"),
+        ("see (V*)\n- *\n", "no words before them. Join .* paste"),
         ("a see (V*\nb - *\n", r"line 1: argument '\(V\*' is not closed"),
         ("a see (V*)\nb - *)\n", "line 2: unmatched closing bracket in column 3"),
         ("a see (V*)\nb - A0\n", "line 2: found 'A0' in column 3"),
@@ -310,7 +310,7 @@ def test_training_data_without_arguments_is_rejected() -> None:
         TASK.collect_labels([Sentence.of(("a",), [Frame.of(0, [], verb=True)])])
 
 
-@pytest.mark.filterwarnings("ignore:.*non-verb predicate")
+@pytest.mark.filterwarnings("ignore:.*non-verbal predicate")
 @pytest.mark.parametrize(("predicates", "n", "roles"), [("all", 2, "A7, A8"), ("verbs", 1, "A7")])
 def test_unknown_roles_are_counted(predicates: str, n: int, roles: str) -> None:
     label_info = TASK.collect_labels(
@@ -320,7 +320,7 @@ def test_unknown_roles_are_counted(predicates: str, n: int, roles: str) -> None:
     noun = Frame.of(1, [Span(0, 1, "A8")], verb=False)
     config = settings(f"model.predicates={predicates}")
     with pytest.warns(ElmoWarning, match=rf"{n} gold labels? not in .*: {roles}\."):
-        scored_examples(TASK, [Sentence.of(("a", "b"), [verb, noun])], config, label_info)
+        select_scored_examples(TASK, [Sentence.of(("a", "b"), [verb, noun])], config, label_info)
 
 
 # ------------------------------------------------------------------------------------------ model
@@ -448,7 +448,7 @@ def test_decoded_frames_satisfy_the_constraints(
 def test_only_verbs_are_predicates_on_request(files: tuple[str, str]) -> None:
     config = settings("elmo.place=none", "model.predicates=verbs")
     everything = load_data(TASK, settings("elmo.place=none"), *files)
-    with pytest.warns(ElmoWarning, match="non-verb predicate"):
+    with pytest.warns(ElmoWarning, match="non-verbal predicate"):
         data = load_data(TASK, config, *files)
     frames = [frame for s in data.train.examples for frame in s.frames]
     assert len(frames) == len(data.train.examples) < len(everything.train.examples)

@@ -15,7 +15,7 @@ from elmokit.settings import with_settings
 from elmokit.tasks.batches import Dataset
 from elmokit.tasks.classify import MAX_TOKENS, LabelPrediction
 from elmokit.tasks.config import TaskConfig
-from elmokit.tasks.data import load_data, scored_examples
+from elmokit.tasks.data import load_data, select_scored_examples
 from elmokit.tasks.sst5 import Review, Sst5, expand_phrases
 from elmokit.text.lines import Line
 from tests.tasks.task_checks import (
@@ -167,7 +167,9 @@ def test_two_classes_exclude_neutral_examples(files: tuple[str, str]) -> None:
 def test_unknown_labels_are_counted() -> None:
     label_info = TASK.collect_labels([Review(("a",), "1"), Review(("b",), "3")])
     with pytest.warns(ElmoWarning, match=r"2 gold labels not in .*: 0, 4\."):
-        scored_examples(TASK, [Review(("a",), label) for label in "014"], settings(), label_info)
+        select_scored_examples(
+            TASK, [Review(("a",), label) for label in "014"], settings(), label_info
+        )
     with pytest.raises(DataError, match="label '1'"):
         TASK.collect_labels([Review(("a",), "1")])
 

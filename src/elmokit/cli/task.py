@@ -133,13 +133,13 @@ def evaluate(
     Args:
         file: Labeled data.
     """
-    from elmokit.tasks.data import read_examples, scored_examples
+    from elmokit.tasks.data import read_examples, select_scored_examples
     from elmokit.tasks.saved import load_saved
 
     task = _load_task(context)
     examples = read_examples(task, file)
     saved = load_saved(directory, task, model=model, device=device)
-    examples = scored_examples(task, examples, saved.config, saved.label_info)
+    examples = select_scored_examples(task, examples, saved.config, saved.label_info)
     scores = task.score(examples, saved.predict(examples))
     if as_json:
         print_json({"file": file, "examples": len(examples), **scores})

@@ -21,7 +21,7 @@ class Example(Protocol):
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """The tokenized texts that the biLM reads, for example one in NER and two in SNLI."""
+        """The tokenized texts for the biLM, for example one in NER and two in SNLI."""
 
 
 E = TypeVar("E", bound=Example)
@@ -33,8 +33,8 @@ class TokenBatch:
 
     Attributes:
         types: The distinct tokens.
-        index: The index of each token in `types`, (B, T); 0 in the padding.
-        mask: Whether there is a token at each position, (B, T).
+        index: The index of each token in `types`, (B, T); 0 for padding.
+        mask: Whether each position contains a token, (B, T).
         lengths: The number of tokens of each text.
     """
 
@@ -95,7 +95,7 @@ class Batch(Generic[E]):
 
 
 class Dataset(Generic[E]):
-    """The examples of a part of the data, and the layers of their texts.
+    """The examples of a split, and the layers of their texts.
 
     Args:
         examples: The examples.
@@ -140,10 +140,10 @@ def plan_batches(
     Args:
         sizes: Number of tokens of each example.
         max_examples: Maximum number of examples per batch.
-        max_tokens: Maximum number of tokens per batch, including padding. A longer example is a
-            separate batch.
-        seed: The random seed for the order of training examples, which includes the epoch. None:
-            order by decreasing length, for evaluation.
+        max_tokens: Maximum number of tokens per batch, including padding. A longer example forms
+            a batch of its own.
+        seed: The random seed for the order of training examples: the seed of the run and the epoch.
+            None sorts by decreasing length, for evaluation.
 
     Returns:
         The indices of the examples of each batch.
@@ -152,7 +152,7 @@ def plan_batches(
         order = np.argsort(-sizes, kind="stable").tolist()
         return list(group(order, sizes, max_examples, max_tokens))
     random = np.random.default_rng(seed)
-    # Random changes of the sizes give different batches in each epoch.
+    # Random noise in the sizes gives different batches in each epoch.
     noisy = sizes * random.uniform(0.9, 1.1, len(sizes))
     shuffled = random.permutation(len(sizes))
     order = shuffled[np.argsort(-noisy[shuffled], kind="stable")].tolist()

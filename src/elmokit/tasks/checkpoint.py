@@ -1,14 +1,14 @@
 """Checkpoints of task training: everything that a run needs to resume bit-identically.
 
-    run/checkpoints/step-00000500/
+    run/checkpoints/step-00000500-0002/    the step and the number of completed epochs
       weights.safetensors      the task model (without the frozen biLM)
       optimizer.safetensors    the optimizer state, by parameter index
       best.safetensors         the weights of the best epoch so far
-      run.json                 the progress and the settings of the run
+      run.json                 the progress, the task, the settings and a digest of the data
 
 The random state is not stored, because the random seed of each step is derived from the seed of the
-run and the step number. Checkpoints are written atomically, and older ones are removed only
-afterwards.
+run and the step number. Checkpoints are written atomically. The previous one is removed only after
+the new one is complete.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Position:
         loss: Sum of the losses of these batches.
         best: The best dev score so far.
         best_epoch: The epoch of the best score, counted from 1.
-        seconds: Time spent up to the checkpoint.
+        seconds: Time spent up to the last checkpoint.
     """
 
     rate: float
@@ -92,7 +92,7 @@ class Run:
     _start_time: float = field(default_factory=time.monotonic)
 
     def save(self) -> None:
-        """Write a checkpoint, then remove the others."""
+        """Write a checkpoint, then remove the previous ones."""
         self.position.seconds = self.seconds()
         name = f"step-{self.position.step:08d}-{self.position.epoch:04d}"
         with replace_directory(self.out / FOLDER / name) as folder:
@@ -140,14 +140,14 @@ class Run:
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """Return the position and the settings of a run, without loading weights."""
+    """Return the position, task, settings and data digest of a run, without loading weights."""
     hint = f"The checkpoint is damaged. Remove the directory {path.parent} to start over."
     values = read_json(path / RUN, error=WeightsError, hint=hint)
     try:
         position = TypeAdapter(Position).validate_python(values["position"])
         return {name: values[name] for name in ("task", "config", "data")} | {"position": position}
     except (KeyError, ValueError) as error:
-        raise WeightsError(f"{path / RUN} has no valid position ({error}). {hint}") from error
+        raise WeightsError(f"{path / RUN} is invalid ({error}). {hint}") from error
 
 
 def copy_weights(model: nn.Module) -> Weights:

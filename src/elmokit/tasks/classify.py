@@ -1,4 +1,4 @@
-"""Base classes of tasks with one label per example, such as `sst5.py` and `snli.py`."""
+"""Base classes for tasks with one label per example, such as `sst5.py` and `snli.py`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from elmokit.text.lines import Line
 from elmokit.text.sentences import split_sentences
 from elmokit.text.tokenize import words
 
-#: Longer texts are truncated, because the memory of attention is quadratic in the length.
+#: Longer texts are truncated, because the memory usage of attention is quadratic in the length.
 MAX_TOKENS = 512
 
 
 class LabeledExample(Example, Protocol):
-    """An example with one label, which is None if it has to be predicted."""
+    """An example with one label, which is None if it is to be predicted."""
 
     @property
     def label(self) -> str | None:
@@ -71,12 +71,12 @@ class Classifier(TaskModel[L]):
     def decode(self, batch: Batch[L]) -> list[Any]:
         """Return a `LabelPrediction` for each example."""
         rows = self(batch).softmax(dim=1).tolist()
-        tables = [dict(zip(self.labels, row, strict=True)) for row in rows]
-        return [LabelPrediction(max(row, key=row.__getitem__), row) for row in tables]
+        distributions = [dict(zip(self.labels, row, strict=True)) for row in rows]
+        return [LabelPrediction(max(p, key=p.__getitem__), p) for p in distributions]
 
 
 class Classification(Task[L]):
-    """A task with one label per example; its score is accuracy."""
+    """A task with one label per example, scored by accuracy."""
 
     metric = "accuracy"
 
@@ -84,8 +84,8 @@ class Classification(Task[L]):
         """Collect the labels."""
         labels = sorted(self.count_labels(examples))
         if len(labels) < 2:
-            content = f"only the label '{labels[0]}'" if labels else "no labels"
-            raise DataError(f"The training data has {content}; expected at least two labels.")
+            problem = f"only the label '{labels[0]}'" if labels else "no labels"
+            raise DataError(f"The training data has {problem}; expected at least two labels.")
         return {"labels": labels}
 
     def score(self, examples: Sequence[L], predictions: Sequence[Any]) -> Scores:
@@ -108,7 +108,7 @@ def tokenize_text(text: str, line: Line) -> tuple[str, ...]:
 
 
 def check_length(tokens: Sequence[str], line: Line) -> tuple[str, ...]:
-    """Raise an error if a text is empty, and truncate a long text with a warning."""
+    """Reject an empty text, and truncate a long text with a warning."""
     if not tokens:
         raise line.error(
             "the text is empty: expected at least one word. Add a text or remove the line."

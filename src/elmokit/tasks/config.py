@@ -33,7 +33,7 @@ class ElmoConfig(Settings):
             "none".
         layer: "mix" for a mix of all layers, "top" for the last layer (as in CoVe and TagLM),
             "average", or the number of a single layer.
-        mix: With layer "mix", fixed weights s_j that sum to 1, such as "0.2,0.5,0.3". Empty: the
+        mix: With layer "mix", fixed weights s_j that sum to 1, such as "0.2,0.5,0.3". If empty, the
             weights are learned.
         penalty: The regularization strength lambda of lambda * ||w||^2. Large values keep the mix
             near the average.
@@ -67,7 +67,7 @@ class ElmoConfig(Settings):
         return self
 
     def weights(self, n_layers: int) -> list[float] | None:
-        """Return the weights s_j of the layers; None if they are learned."""
+        """Return the fixed weights s_j of the layers, or None if they are learned."""
         if self.layer == "mix":
             return [float(part) for part in self.mix.split(",")] if self.mix else None
         return list(LayerChoice.parse(self.layer, n_layers).weights)
@@ -81,8 +81,8 @@ class StaticConfig(Settings):
             initial vectors.
         dim: Size of the vectors if source is "none".
         trainable: Train the vectors of training words. Otherwise, all vectors are frozen.
-        words: Number of most frequent words of the source to store for unseen text, in addition to
-            the words of the data.
+        words: Number of the most frequent words of the source to store for unseen text, in addition
+            to the words of the data.
     """
 
     source: str = "glove-6b-50d"
@@ -98,17 +98,17 @@ class TrainConfig(Settings):
         optimizer: adam, adamw, adadelta, adagrad or sgd.
         learning_rate: The learning rate.
         weight_decay: The weight decay.
-        clip: Maximum gradient norm; 0: no clipping.
+        clip: Maximum gradient norm; 0 disables clipping.
         batch_size: Maximum number of examples per batch.
         batch_tokens: Maximum number of tokens per batch, including padding.
         epochs: Maximum number of passes over the training data.
         patience: Stop after this many epochs without a better dev score, counted from the first
-            score that is not 0; 0: never.
+            score that is not 0; 0 disables early stopping.
         halve_after: Halve the learning rate after this many epochs without a better dev score,
-            counted in the same way; 0: never.
-        checkpoint_every: Steps between additional checkpoints within epochs; 0: none.
+            counted in the same way; 0 keeps it constant.
+        checkpoint_every: Steps between additional checkpoints within epochs; 0 disables them.
         checkpoint_seconds: Minimum time between checkpoints at the end of epochs, so that short
-            runs do not spend their time writing files.
+            runs do not spend most of their time writing files.
         seed: Random seed for initial weights, data order and dropout.
         share: Fraction of the training data to use; smaller fractions are subsets of larger ones.
     """

@@ -65,10 +65,10 @@ class Coref(Task[Document]):
     def read(self, path: str) -> list[Document]:
         """Read a file in column format, or all such files in a directory.
 
-        In a directory, these are all *.conll files or, if there are none, all *gold_conll files.
+        In a directory, all *.conll files are read or, if there are none, all *gold_conll files.
         """
         issues = DataIssues()
-        documents = list(read_columns(read_lines(_files(path)), issues, labeled=True))
+        documents = list(read_columns(read_lines(_list_files(path)), issues, labeled=True))
         usable = [d for d in documents if d.tokens and not d.is_redacted]
         issues["empty documents, skipped"] = sum(not d.tokens for d in documents)
         issues["documents with redacted text (____), skipped"] = sum(
@@ -76,7 +76,7 @@ class Coref(Task[Document]):
         )
         crossing = "mentions that cross a sentence boundary, which the model cannot predict"
         issues[crossing] = sum(d.n_crossing for d in usable)
-        if problems := [f"{count:,} {issue}" for issue, count in issues.items() if count]:
+        if problems := [f"{issue}: {count:,}" for issue, count in issues.items() if count]:
             warn(f"{path}: {'; '.join(problems)}.")
         return usable
 
@@ -90,18 +90,18 @@ class Coref(Task[Document]):
         return {"genres": sorted({document.genre for document in examples} - {""})}
 
     def score(self, examples: Sequence[Document], predictions: Sequence[Any]) -> Scores:
-        """Return the mean F1 of MUC, B3 and CEAFe, and the individual measures.
+        """Return the mean F1 of MUC, B3 and CEAFe, and the individual metrics.
 
         If the model predicts singletons, they are scored, and the scores without singletons are
         also returned.
         """
         gold = [document.clusters or () for document in examples]
-        predicted = [resolved.clusters for resolved in predictions]
+        predicted = [prediction.clusters for prediction in predictions]
         no_singletons = coref_scores(
             [without_singletons(clusters) for clusters in gold],
             [without_singletons(clusters) for clusters in predicted],
         )
-        if not any(resolved.singletons for resolved in predictions):
+        if not any(prediction.singletons for prediction in predictions):
             return no_singletons
         scores = coref_scores(gold, predicted)
         for name, measure in no_singletons["measures"].items():
@@ -109,29 +109,29 @@ class Coref(Task[Document]):
         return {**scores, "conll_without_singletons": no_singletons["conll"]}
 
     def format_prediction(self, example: Document, prediction: Any, *, as_json: bool) -> str:
-        """Return CoNLL-2012 columns, or an object with sentences and clusters."""
+        """Return CoNLL-2012 columns, or a JSON object with sentences and clusters."""
         if not as_json:
             return format_columns(example, prediction.clusters)
         values: dict[str, Any] = {"name": example.name} if example.name else {}
         values["sentences"] = example.sentences
-        values["clusters"] = _to_json(example, prediction.clusters)
+        values["clusters"] = _clusters_to_json(example, prediction.clusters)
         if example.clusters is not None:
-            values["gold"] = _to_json(example, example.clusters)
+            values["gold"] = _clusters_to_json(example, example.clusters)
         return json.dumps(values, ensure_ascii=False)
 
 
-def _to_json(document: Document, clusters: Iterable[Iterable[Mention]]) -> list[list[Any]]:
-    """Return the position of each mention: its sentence and its tokens."""
+def _clusters_to_json(document: Document, clusters: Iterable[Iterable[Mention]]) -> list[list[Any]]:
+    """Return the sentence, position and text of each mention as JSON values."""
 
-    def position(mention: Mention) -> dict[str, Any]:
+    def to_dict(mention: Mention) -> dict[str, Any]:
         sentence, start, end = document.locate(mention)
         values = span_to_dict(document.tokens, document.offsets, *mention)
         return {"sentence": sentence, **values, "start": start, "end": end}
 
-    return [[position(mention) for mention in cluster] for cluster in clusters]
+    return [[to_dict(mention) for mention in cluster] for cluster in clusters]
 
 
-def _files(path: str) -> list[Path | str]:
+def _list_files(path: str) -> list[Path | str]:
     folder = Path(path)
     if not folder.is_dir():
         return [path]

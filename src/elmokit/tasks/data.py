@@ -36,7 +36,7 @@ class Data(Generic[E]):
         test: The examples for evaluating the final model.
         label_info: The result of `Task.collect_labels`.
         words: The words and their initial vectors.
-        bilm: The biLM that computed the layers; None: train without ELMo.
+        bilm: The biLM that computed the layers; None without ELMo.
     """
 
     train: Dataset[E]
@@ -48,9 +48,9 @@ class Data(Generic[E]):
 
     @property
     def digest(self) -> str:
-        """The digest of everything that affects the results: examples, labels, words, biLM."""
-        parts = [part for part in (self.train, self.dev, self.test) if part is not None]
-        examples = "\n\n".join("\n".join(map(repr, part.examples)) for part in parts)
+        """The digest of all data that affects the results: examples, labels, words and biLM."""
+        splits = [split for split in (self.train, self.dev, self.test) if split is not None]
+        examples = "\n\n".join("\n".join(map(repr, split.examples)) for split in splits)
         label_info = json.dumps(self.label_info, sort_keys=True)
         fingerprint = "" if self.bilm is None else self.bilm.fingerprint
         return fingerprint_texts([examples, label_info, self.words.digest, fingerprint])
@@ -77,7 +77,7 @@ def load_data(
         train: The training file.
         dev: The file for early stopping.
         test: The file for evaluating the final model.
-        elmo: The biLM, or a function that loads it. None: train without ELMo.
+        elmo: The biLM, or a function that loads it; None to train without ELMo.
         model: The argument of `elmokit.load` that `elmo` was loaded with.
         cache: The layer cache. Default: a cache in the user's cache directory.
         device: Device of the task model.
@@ -85,36 +85,36 @@ def load_data(
     """
     device = torch.device(device)
     cache = LayerCache(log=log) if cache is None else cache
-    # Loaded first, because the file or an optional package may be missing.
+    # Loaded first, to fail early if the file or an optional package is missing.
     table = None if config.static.source == "none" else load_static(config.static.source)
     elmo = elmo() if callable(elmo) else elmo
     bilm = None if elmo is None else BilmInfo.of(elmo, model, config.elmo.state)
     ElmoMixes(config.elmo, bilm)  # raises an error if the number of fixed weights is wrong
     examples: dict[str, list[E]] = {}
-    for part, path in (("train", train), ("dev", dev), ("test", test)):
+    for split, path in (("train", train), ("dev", dev), ("test", test)):
         if path is not None:
-            examples[part] = read_examples(task, path)
-            n_tokens = sum(map(len, collect_texts(examples[part])))
-            counts = f"{plural(len(examples[part]), 'example')}, {plural(n_tokens, 'token')}"
-            log(f"{part}: {counts} ({path})")
+            examples[split] = read_examples(task, path)
+            n_tokens = sum(map(len, collect_texts(examples[split])))
+            counts = f"{plural(len(examples[split]), 'example')}, {plural(n_tokens, 'token')}"
+            log(f"{split}: {counts} ({path})")
     n_read = len(examples["train"])
     sample = sample_fraction(examples["train"], config.train.share)
     examples["train"] = task.training(sample, config)
     if len(examples["train"]) != n_read:
         log(f"train: {plural(len(examples['train']), 'training example')} from {n_read:,}")
     label_info = task.collect_labels(examples["train"])
-    for part in examples:
-        if part != "train":
-            examples[part] = scored_examples(task, examples[part], config, label_info)
-    texts = {part: collect_texts(items) for part, items in examples.items()}
-    others = [*texts["dev"], *texts.get("test", [])]
-    words = WordTable.build(config.static, table, texts["train"], others)
+    for split in examples:
+        if split != "train":
+            examples[split] = select_scored_examples(task, examples[split], config, label_info)
+    texts = {split: collect_texts(items) for split, items in examples.items()}
+    other_texts = [*texts["dev"], *texts.get("test", [])]
+    words = WordTable.build(config.static, table, texts["train"], other_texts)
     options = {"state": config.elmo.state, "storage": config.elmo.storage}
-    sets = {}
-    for part in examples:
-        layers = None if elmo is None else cache.layers(elmo, texts[part], device, **options)
-        sets[part] = Dataset(examples[part], layers, device)
-    return Data(sets["train"], sets["dev"], sets.get("test"), label_info, words, bilm)
+    datasets = {}
+    for split in examples:
+        layers = None if elmo is None else cache.layers(elmo, texts[split], device, **options)
+        datasets[split] = Dataset(examples[split], layers, device)
+    return Data(datasets["train"], datasets["dev"], datasets.get("test"), label_info, words, bilm)
 
 
 def read_examples(task: Task[E], path: str) -> list[E]:
@@ -125,32 +125,36 @@ def read_examples(task: Task[E], path: str) -> list[E]:
     """
     examples = task.read(path)
     if not examples:
-        raise DataError(f"{path} contains no examples: expected at least one. Check the file.")
+        raise DataError(f"{path} contains no examples; expected at least one.")
     if (longest := max(map(len, collect_texts(examples)))) > _LONG_TEXT:
         warn(
             f"{path}: the longest text has {longest:,} tokens, which needs a lot of memory. Check "
-            "for missing sentence boundaries."
+            "the file for missing sentence boundaries."
         )
     return examples
 
 
-def scored_examples(
+def select_scored_examples(
     task: Task[E], examples: Sequence[E], config: TaskConfig, label_info: LabelInfo
 ) -> list[E]:
     """Select the examples to score, and warn about labels that are not in the training data."""
     scored = task.scored(examples, config)
     counts = task.count_labels(scored)
-    unknown = [x for x in sorted(counts) if all(x not in known for known in label_info.values())]
+    unknown = [
+        label
+        for label in sorted(counts)
+        if all(label not in known for known in label_info.values())
+    ]
     if unknown:
         warn(
             f"Found {plural(sum(counts[label] for label in unknown), 'gold label')} not in the "
-            f"training data, which count as errors: {', '.join(unknown)}."
+            f"training data (counted as errors): {', '.join(unknown)}."
         )
     return scored
 
 
 def sample_fraction(examples: list[E], share: float) -> list[E]:
-    """Return a fraction of the examples. A larger fraction includes all smaller ones."""
+    """Return a random fraction of the examples. A larger fraction includes all smaller ones."""
     order = np.random.default_rng(2018).permutation(len(examples))
     selected = order[: max(1, round(share * len(examples)))]
     return [examples[i] for i in sorted(selected.tolist())]

@@ -64,11 +64,11 @@ class Document:
 
     Attributes:
         sentences: The tokens of each sentence.
-        clusters: Mentions of the same entity; None if unknown.
+        clusters: The mentions of each entity; None if unknown.
         name: The name of the document.
         part: The number of the part, if a long document has several.
-        speakers: The speaker of each token, "" if unknown; None: the data has no speakers.
-        offsets: The (start, end) of each token in the text, if it was raw text.
+        speakers: The speaker of each token, "" if unknown; None if the data has no speakers.
+        offsets: The (start, end) of each token in the text; None for tokenized input.
     """
 
     sentences: tuple[tuple[str, ...], ...]
@@ -118,9 +118,9 @@ class Document:
         return sum(map(len, self.clusters or ())) - len(self.gold)
 
     @cached_property
-    def speaker_ids(self) -> NDArray[np.int64]:
-        """The ID of the speaker of each token; 0: unknown."""
-        ids = {"": 0}
+    def speaker_numbers(self) -> NDArray[np.int64]:
+        """The number of the speaker of each token; 0 if unknown."""
+        numbers = {"": 0}
         speakers = self.speakers if self.speakers is not None else [""] * len(self.tokens)
         return np.array([ids.setdefault(s, len(ids)) for s in speakers], dtype=np.int64)
 
@@ -139,7 +139,7 @@ class Document:
 # ---------------------------------------------------------------------------------- raw text, JSON
 
 
-def _document(text: str, name: str = "") -> Document:
+def _split_document(text: str, name: str = "") -> Document:
     """Split raw text into sentences and tokens."""
     pairs = list(split_text(text))
     offsets = tuple(chain.from_iterable(offsets for _, offsets in pairs))
@@ -149,7 +149,7 @@ def _document(text: str, name: str = "") -> Document:
 def read_text(lines: Iterable[Line]) -> Iterator[Document]:
     """Read raw text with empty lines between documents; offsets are relative to the document."""
     for block in split_blocks(lines, is_blank):
-        yield _document("\n".join(line.text for line in block))
+        yield _split_document("\n".join(line.text for line in block))
 
 
 class _Item(BaseModel, strict=True):
@@ -163,7 +163,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Document]:
     expected = 'Expected "sentences" (a list of lists of strings) or "text" (a string).'
     for line, item in read_objects(_Item, lines, expected):
         if item.text is not None:
-            yield _document(item.text, item.name)
+            yield _split_document(item.text, item.name)
         elif item.sentences is not None:
             yield Document(tuple(map(tuple, item.sentences)), name=item.name)
         else:
@@ -192,7 +192,7 @@ def read_columns(
 
     Args:
         lines: The lines to read.
-        issues: Counter of irregularities.
+        issues: The counter of data issues to update.
         labeled: Whether to read the mentions.
     """
     issues = DataIssues() if issues is None else issues
@@ -255,7 +255,7 @@ def _read_section(section: _Section, issues: DataIssues, *, labeled: bool) -> Do
 def _check_layout(
     line: Line, fields: Sequence[str], previous: Layout | None, *, labeled: bool
 ) -> Layout:
-    """Return the layout of a row, which must be compatible with that of the previous row."""
+    """Return the layout of a row, which must be compatible with the layout of the previous row."""
     layout = None if len(fields) == 3 and not fields[0].isdecimal() else _LAYOUTS.get(len(fields))
     if len(fields) >= _CONLL_2012 and fields[2].isdecimal():
         layout = Layout(3, len(fields) - 1, 9)
@@ -272,19 +272,19 @@ def _check_layout(
 def _read_mentions(cells: Iterable[tuple[Line, str]]) -> dict[str, list[Mention]]:
     """Return the mentions of each cluster, given the mentions column of a document."""
     clusters: dict[str, list[Mention]] = defaultdict(list)
-    opened: dict[str, list[tuple[int, Line]]] = defaultdict(list)
+    unclosed: dict[str, list[tuple[int, Line]]] = defaultdict(list)
     for position, (line, cell) in enumerate(cells):
         if cell not in _EMPTY and not _BRACKETS.fullmatch(cell):
             raise line.error(f"invalid mentions '{cell[:40]}'. {_COLUMNS}")
         for single, first, last in _BRACKET.findall(cell):
             if opening := single or first:
-                opened[opening].append((position, line))
+                unclosed[opening].append((position, line))
             if closing := single or last:
-                if not opened[closing]:
+                if not unclosed[closing]:
                     raise line.error(f"'{closing})' closes a mention that was not opened. {_FIX}")
-                start, _ = opened[closing].pop()
+                start, _ = unclosed[closing].pop()
                 clusters[closing].append(Mention(start, position + 1))
-    for cluster, starts in opened.items():
+    for cluster, starts in unclosed.items():
         for _, line in starts:
             raise line.error(
                 f"mention '({cluster}' is not closed before the end of its document. {_FIX}"
@@ -317,9 +317,9 @@ def _split_sentences(tokens: Sequence[str]) -> list[list[str]]:
 
 
 def format_columns(document: Document, clusters: Iterable[Iterable[Mention]]) -> str:
-    """Write a document with clusters in CoNLL-2012 columns.
+    """Return a document with clusters in CoNLL-2012 columns.
 
-    Whitespace in the name, and "#" at its start, become "_".
+    Whitespace in the document name, and "#" at its start, are replaced with "_".
     """
     cells: list[list[str]] = [[] for _ in document.tokens]
     mentions = sorted((m, n) for n, cluster in enumerate(clusters) for m in cluster)

@@ -13,8 +13,8 @@ from elmokit.text.lines import Line
 from elmokit.text.sentences import tokenize_sentences
 from elmokit.text.typed_json import M, parse_json
 
-#: Longer sentences are split, because the memory of some models is quadratic in the length. They
-#: occur in text without punctuation.
+#: Longer sentences, which occur in text without punctuation, are split, because the memory usage of
+#: some models is quadratic in the length.
 MAX_TOKENS = 512
 
 Offsets = tuple[tuple[int, int], ...]
@@ -35,9 +35,9 @@ def split_text(text: str) -> Iterator[tuple[tuple[str, ...], Offsets]]:
 def split_blocks(
     lines: Iterable[Line], is_separator: Callable[[Line], bool]
 ) -> Iterator[list[Line]]:
-    """Yield each block of consecutive lines between separators, such as empty lines."""
-    for is_between_blocks, block in groupby(lines, key=is_separator):
-        if not is_between_blocks:
+    """Yield the blocks of consecutive lines between separators, such as empty lines."""
+    for is_separator_block, block in groupby(lines, key=is_separator):
+        if not is_separator_block:
             yield list(block)
 
 
@@ -47,7 +47,7 @@ def is_blank(line: Line) -> bool:
 
 
 def _check_token(token: str) -> str:
-    """Raise an error if a token cannot be written in columns."""
+    """Check that a token can be written in columns, and return it."""
     if not token.strip() or any(character in token for character in "\t\n\r"):
         raise ValueError(
             f"invalid token {json.dumps(token)[:60]}: tokens must not be blank or contain tabs or "
@@ -75,10 +75,10 @@ class TextOrTokens(BaseModel, strict=True):
 def read_objects(
     model: type[M], lines: Iterable[Line], expected: str = ""
 ) -> Iterator[tuple[Line, M]]:
-    """Read a JSON object from each line that is not blank, as described in `parse_json`."""
+    """Read the JSON object in each line that is not blank; see `parse_json`."""
     return ((line, read_object(model, line, expected)) for line in lines if not is_blank(line))
 
 
 def read_object(model: type[M], line: Line, expected: str = "") -> M:
-    """Read the JSON object in a line, as described in `parse_json`."""
+    """Read the JSON object in a line; see `parse_json`."""
     return parse_json(model, line.text, f"{line.path}, line {line.number}", expected)

@@ -1,4 +1,4 @@
-"""The training loop of task models.
+"""The training loop for task models.
 
 Before each step, the random number generators are seeded with the seed of the run and the step
 number. A run that is resumed, or that alternates with other runs in one process, therefore gives
@@ -87,7 +87,7 @@ def train(
         out: The directory to create.
         resume: Continue from the checkpoint. A finished run is not changed.
         log: Callback for messages.
-        progress: Callback for the number of completed batches in an epoch.
+        progress: Callback for the number of completed batches in the current epoch.
     """
     out, settings = Path(out), config.train
     with run_lock(out), ExitStack() as stack:
@@ -96,8 +96,9 @@ def train(
         if previous is not None and previous["data"] != data.digest:
             raise DataError(
                 f"The run in {out} was started with different data: the files, the word vectors or "
-                "the biLM have changed. Use the same ones, or start a new run. To score a finished "
-                f"run on another file, use: {task_command(task.name)} evaluate {out} FILE"
+                "the biLM have changed. Restore them, or start a new run in another directory. To "
+                "score a finished run on another file, use: "
+                f"{task_command(task.name)} evaluate {out} FILE"
             )
         if saved.is_task_dir(out):
             log(f"The run in {out} is already finished.")
@@ -132,21 +133,21 @@ def train(
         metrics.close()
         if not _is_finished(run):
             log(f"Stopped at step {run.position.step:,}. Continue with --resume.")
-            return _result(run, None, None, interrupted=True)
+            return _make_result(run, None, None, interrupted=True)
 
         assert run.best_weights is not None
         model.load_state_dict(run.best_weights)
         if not run.position.best or math.isnan(run.position.best):
             problem = "was never finite" if run.position.best else "never exceeded 0"
             log(
-                f"The dev {task.metric} {problem}. The last epoch is used. Try more epochs, more "
-                "data or a different learning rate."
+                f"The dev {task.metric} {problem}, so the last epoch is used. Try more epochs, "
+                "more data or a different learning rate."
             )
         dev = evaluate(task, model, data.dev, config)
         test = None
         if data.test is not None:
             test = evaluate(task, model, data.test, config, out / saved.TEST)
-        result = _result(run, dev, test)
+        result = _make_result(run, dev, test)
         saved.save(run, task, config, data, result.to_dict())
         shutil.rmtree(out / checkpoint.FOLDER, ignore_errors=True)
         return result
@@ -171,12 +172,14 @@ def evaluate(
 # ---------------------------------------------------------------------------------------- helpers
 
 
-def _train_epoch(run: Run, data: Dataset[E], stop: threading.Event, progress: ProgressFn) -> bool:
-    """Train until the end of the epoch or a signal. Return whether the epoch is complete."""
+def _train_epoch(
+    run: Run, data: Dataset[E], stopped: threading.Event, progress: ProgressFn
+) -> bool:
+    """Train until the epoch ends or a signal arrives. Return whether the epoch is complete."""
     position, settings = run.position, run.settings
     seed = (settings.seed, position.epoch)
     batches = plan_batches(data.sizes, settings.batch_size, settings.batch_tokens, seed=seed)
-    # Summed on the device, because reading the value would synchronize after every step.
+    # Summed on the device, because reading the value would synchronize it after every step.
     total = torch.tensor(position.loss, dtype=torch.float64, device=data.device)
     run.model.train()
     while position.batch < len(batches) and not stop.is_set():
@@ -205,8 +208,8 @@ def _train_step(run: Run, batch: Batch[E]) -> torch.Tensor:
 def _set_seed(seed: int, device: torch.device) -> None:
     """Seed the random number generators for a step.
 
-    `torch.manual_seed` is not used, because it seeds all device types. This takes a millisecond,
-    which is as long as a training step of a small model.
+    `torch.manual_seed` is not used, because it seeds all device types, which takes a millisecond:
+    as long as a training step of a small model.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -215,7 +218,7 @@ def _set_seed(seed: int, device: torch.device) -> None:
 
 
 def _check_finite(total: torch.Tensor, run: Run) -> float:
-    """Return the sum of losses. Raise an error if it is not finite, so that nothing is saved."""
+    """Return the sum of the losses. Raise an error before saving if it is not finite."""
     if not math.isfinite(loss := float(total)):
         raise NotFiniteError(
             f"The loss became {loss} in epoch {run.position.epoch + 1}. Start a new run in another "
@@ -234,8 +237,8 @@ def _end_epoch(run: Run, scores: Scores, metric: str, metrics: Metrics, log: Log
     loss = position.loss / position.batch
     position.epoch, position.batch, position.loss = position.epoch + 1, 0, 0.0
     best, seconds = position.best, run.seconds()
-    # While all scores are equal to 0, the latest epoch is the best. A score may be NaN, for
-    # example a correlation with constant predictions.
+    # While all scores are 0, the latest epoch counts as the best. A score can be NaN, for example
+    # the correlation with constant predictions.
     if best is None or math.isnan(best) or score > best or score == best == 0:
         position.best, position.best_epoch = score, position.epoch
         run.best_weights = copy_weights(run.model)
@@ -260,7 +263,7 @@ def _is_finished(run: Run) -> bool:
     return position.epoch >= settings.epochs or 0 < settings.patience <= epochs_since_best
 
 
-def _result(
+def _make_result(
     run: Run, dev: Scores | None, test: Scores | None, *, interrupted: bool = False
 ) -> TaskResult:
     counts = run.position.epoch, run.position.step, run.position.best_epoch

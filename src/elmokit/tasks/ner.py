@@ -5,8 +5,8 @@
     e_k = W [h_k; ELMo_k]                        ELMo at the output
     p(y) = CRF(e_1, ..., e_T)                    one score for the entire tag sequence
 
-The data has the format of CoNLL-2003: one token per line in columns separated by spaces or tabs,
-with the tag in the last column and an empty line after each sentence. Tags are IOB1, IOB2 or BIOES.
+The data is in CoNLL-2003 format: one token per line in columns separated by spaces or tabs, with
+the tag in the last column and an empty line after each sentence. Tags are IOB1, IOB2 or BIOES.
 Lines that begin with -DOCSTART- separate documents. You can also use this format and this task for
 other types of spans, such as chunks.
 """
@@ -47,8 +47,8 @@ from elmokit.text.lines import Line, read_lines
 _DOCSTART = "-DOCSTART-"
 _TAG = re.compile(r"O|[BIESLU]-\S+")
 _COLUMNS = (
-    "All lines must have the same number of columns, separated by spaces or tabs: the token first, "
-    "its tag last. Empty lines separate sentences."
+    "All lines must have the same number of columns, separated by spaces or tabs, with the token "
+    "in the first column and its tag in the last. Empty lines separate sentences."
 )
 
 
@@ -82,7 +82,7 @@ class Sentence:
 
 def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
     """Read sentences in column format: the token in the first column, the tag in the last."""
-    n_columns = 0  # set by the first token
+    n_columns = 0  # determined by the first line
     for block in split_blocks(lines, _is_separator):
         tokens, tags = [], []
         for line in block:

@@ -6,10 +6,10 @@
   {"tokens": [...], "frames": [{"predicate": 1, "roles": [{"label": "A0", "start": 0, "end": 1}]}]},
   where "end" is exclusive.
 - CoNLL-2005 columns: words, any other columns, the target verbs ("-" if the word is not a target),
-  and a column of arguments such as (A0* * *) for each target.
+  and a column of arguments for each target, such as (A0* * *).
 - CoNLL-2012 columns: the *_gold_conll files of OntoNotes, recognized by "#begin document".
 
-A file is read as JSON if its first line looks like a JSON object.
+A file is read as JSON Lines if its first line looks like a JSON object.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from elmokit.text.treebank import unescape
 NO_TARGET = "-"
 
 _ONTONOTES = "_conll"  # suffix of its file names
-_BOUND = re.compile(r"#\s*(?:begin|end) document")  # of a document, in CoNLL-2012
-_OBJECT = re.compile(r"\s*\{\s*(?:[\"'}]|$)")  # but not a row whose word begins with a brace
+_BOUNDARY = re.compile(r"#\s*(?:begin|end) document")  # of a document in CoNLL-2012
+_OBJECT = re.compile(r"\s*\{\s*(?:[\"'}]|$)")  # and not a row whose word begins with a brace
 _WORD, _POS, _ROLES = 3, 4, 11  # columns of CoNLL-2012; the last column, coreference, is ignored
 _CELL = re.compile(r"((?:\([^()*]+)*)\*((?:[^()*]*\))*)")
 _JSON = (
@@ -42,9 +42,9 @@ _JSON = (
     '{"predicate": 1, "roles": [{"label": "ARG0", "start": 0, "end": 1}]}).'
 )
 _COLUMNS = (
-    "The file must have one word per line, followed by a column of target verbs ('-' if it is not "
-    "a target) and one column of arguments per target, such as (A0* * *), and an empty line after "
-    "each sentence."
+    "The file must have one word per line, followed by a column of target verbs ('-' if the word "
+    "is not a target) and one column of arguments per target, such as (A0* * *), and an empty line "
+    "after each sentence."
 )
 
 
@@ -64,7 +64,7 @@ class Frame:
 
     @classmethod
     def of(cls, predicate: int, spans: Iterable[Span], *, verb: bool) -> Frame:
-        """Create a frame. If no span has the label V, the predicate gets it."""
+        """Create a frame. If no span is labeled V, add one for the predicate."""
         arguments = set(spans)
         if not any(span.type == PREDICATE for span in arguments):
             arguments.add(Span(predicate, predicate + 1, PREDICATE))
@@ -72,7 +72,7 @@ class Frame:
 
     @cached_property
     def non_overlapping(self) -> tuple[Span, ...]:
-        """The arguments without overlaps, which tags can represent. V and long ones stay."""
+        """The arguments without overlaps, as tags require; V and then longer arguments are kept."""
         selected: list[Span] = []
         for span in sorted(self.arguments, key=lambda s: (s.type != PREDICATE, s.start - s.end, s)):
             if all(span.end <= other.start or other.end <= span.start for other in selected):
@@ -87,7 +87,7 @@ class Sentence:
     Attributes:
         tokens: The tokens.
         frames: The predicates with their arguments, if known.
-        predicates: The positions of the predicates. None: to be predicted.
+        predicates: The positions of the predicates; None if they are to be predicted.
         offsets: The (start, end) of each token in its line; None for tokenized input.
     """
 
@@ -104,7 +104,7 @@ class Sentence:
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """The sentences that the biLM reads."""
+        """The tokenized texts for the biLM."""
         return (self.tokens,)
 
     @cached_property
@@ -114,14 +114,14 @@ class Sentence:
 
 
 def read_frames(path: str, lines: Iterable[Line]) -> Iterator[Sentence]:
-    """Read labeled sentences in any of the three formats."""
+    """Read labeled sentences in any of the formats of this module."""
     lines = list(lines)
     first = next((line.text for line in lines if line.text.strip()), "")
     if _OBJECT.match(first):
-        return (_json_sentence(line) for line in lines if line.text.strip())
-    if path.endswith(_ONTONOTES) or any(_BOUND.match(line.text) for line in lines):
-        return (_conll2012_sentence(rows) for rows in _blocks(lines, comments=True))
-    return (_conll2005_sentence(rows) for rows in _blocks(lines, comments=False))
+        return (_read_json(line) for line in lines if line.text.strip())
+    if path.endswith(_ONTONOTES) or any(_BOUNDARY.match(line.text) for line in lines):
+        return (_read_conll2012(rows) for rows in _read_blocks(lines, comments=True))
+    return (_read_conll2005(rows) for rows in _read_blocks(lines, comments=False))
 
 
 def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
@@ -173,14 +173,16 @@ class _Item(TextOrTokens):
             raise ValueError('"pos" must be a list with one value per word')
         for position in self.positions or ():
             if not 0 <= position < length:
-                raise ValueError(f"invalid predicate {position} in a sentence of {length} words")
+                raise ValueError(
+                    f"predicate {position} is out of range in a sentence of {length} words"
+                )
         for role in (role for frame in self.frames or () for role in frame.roles):
             if not 0 <= role.start < role.end <= length:
-                raise ValueError(f"invalid argument ({role}) in a sentence of {length} words")
+                raise ValueError(f"invalid argument span ({role}) in a sentence of {length} words")
         return self
 
 
-def _json_sentence(line: Line) -> Sentence:
+def _read_json(line: Line) -> Sentence:
     item = read_object(_Item, line, _JSON)
     if item.tokens is None or item.frames is None:
         raise line.error(f'missing "words" or "frames". {_JSON}')
@@ -212,14 +214,14 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
 
 
 class _Row(NamedTuple):
-    """A line, split into columns."""
+    """A line split into columns."""
 
     line: Line
     fields: list[str]
 
 
-def _blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
-    """Yield the rows of each sentence, which have the same number of columns."""
+def _read_blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
+    """Yield the rows of each sentence, and check that they have the same number of columns."""
     rows: list[_Row] = []
     for line in chain(lines, [Line("", 0, "")]):
         fields = line.text.split()
@@ -236,32 +238,33 @@ def _blocks(lines: Iterable[Line], *, comments: bool) -> Iterator[list[_Row]]:
         rows.append(_Row(line, fields))
 
 
-def _conll2012_sentence(rows: list[_Row]) -> Sentence:
+def _read_conll2012(rows: list[_Row]) -> Sentence:
     line, fields = rows[0]
     if len(fields) <= _ROLES:
         raise line.error(
-            f"found {plural(len(fields), 'column')}, expected {_ROLES + 1} or more (CoNLL-2012)."
+            f"found {plural(len(fields), 'column')}, expected {_ROLES + 1} or more. Check that "
+            "the file is in CoNLL-2012 format."
         )
     frames = []
     for column in range(_ROLES, len(fields) - 1):
-        spans = _spans(rows, column)
+        spans = _read_spans(rows, column)
         predicate = next((span.start for span in spans if span.type == PREDICATE), None)
         if predicate is None:
-            raise line.error(f"column {column + 1} has no predicate (V*).")
+            raise line.error(f"column {column + 1} has no predicate; expected a cell such as (V*).")
         verb = rows[predicate].fields[_POS].startswith("V")
         frames.append(Frame.of(predicate, spans, verb=verb))
-    return Sentence.of(_words(rows, _WORD), frames)
+    return Sentence.of(_read_words(rows, _WORD), frames)
 
 
-def _conll2005_sentence(rows: list[_Row]) -> Sentence:
+def _read_conll2005(rows: list[_Row]) -> Sentence:
     line, fields = rows[0]
-    column = len(fields) - 1  # of the targets: the last one that is not a column of arguments
+    column = len(fields) - 1  # the targets: the last column without arguments
     while column > 0 and any("*" in row.fields[column] for row in rows):
         column -= 1
     if column == 0:
         raise line.error(
-            "found targets and arguments, but no words before them. Join the files of words and "
-            f"props: paste -d' ' WORDS PROPS. {_COLUMNS}"
+            "found targets and arguments, but no words before them. Join the words and props "
+            f"files: paste -d' ' WORDS PROPS. {_COLUMNS}"
         )
     targets = [i for i, row in enumerate(rows) if row.fields[column] != NO_TARGET]
     arguments = range(column + 1, len(fields))
@@ -271,29 +274,29 @@ def _conll2005_sentence(rows: list[_Row]) -> Sentence:
             f"{plural(len(arguments), 'column')} of arguments after it. {_COLUMNS}"
         )
     pairs = zip(targets, arguments, strict=True)
-    frames = (Frame.of(target, _spans(rows, i), verb=True) for target, i in pairs)
-    return Sentence.of(_words(rows, 0), frames)
+    frames = (Frame.of(target, _read_spans(rows, i), verb=True) for target, i in pairs)
+    return Sentence.of(_read_words(rows, 0), frames)
 
 
-def _words(rows: list[_Row], column: int) -> list[str]:
+def _read_words(rows: list[_Row], column: int) -> list[str]:
     return [unescape(row.fields[column]) for row in rows]
 
 
-def _spans(rows: list[_Row], column: int) -> list[Span]:
+def _read_spans(rows: list[_Row], column: int) -> list[Span]:
     """Read a column of brackets such as (A0* * *)."""
-    opened: list[tuple[int, str]] = []
+    unclosed: list[tuple[int, str]] = []
     spans = []
     for k, (line, fields) in enumerate(rows):
         cell = _CELL.fullmatch(fields[column])
         if cell is None:
             raise line.error(f"found '{fields[column][:40]}' in column {column + 1}. {_COLUMNS}")
-        opened += [(k, label) for label in cell[1].split("(")[1:]]
+        unclosed += [(k, label) for label in cell[1].split("(")[1:]]
         for _ in range(cell[2].count(")")):
-            if not opened:
+            if not unclosed:
                 raise line.error(f"unmatched closing bracket in column {column + 1}. {_COLUMNS}")
-            start, label = opened.pop()
+            start, label = unclosed.pop()
             spans.append(Span(start, k + 1, label))
-    if opened:
-        start, label = opened[-1]
+    if unclosed:
+        start, label = unclosed[-1]
         raise rows[start].line.error(f"argument '({label}*' is not closed. {_COLUMNS}")
     return sorted(spans)

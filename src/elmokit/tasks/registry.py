@@ -30,12 +30,12 @@ TASKS = {
 
 
 def is_task_file(name: str) -> bool:
-    """Return whether a task is specified as a Python file."""
+    """Return whether a task is specified by a Python file instead of a name."""
     return name.endswith(".py")
 
 
 def task_command(name: str) -> str:
-    """Return the command of a task. For custom tasks, the file name is a placeholder."""
+    """Return the `elmo task` command; for a custom task, the file name is a placeholder."""
     return f"elmo task {name if name in TASKS else 'my_task.py'}"
 
 
@@ -47,8 +47,8 @@ def load_task(name: str) -> Task[Any]:
         module = _import_file(Path(name))
     else:
         raise ConfigError(
-            f"Unknown task '{name}'.{suggest(name, TASKS)} Expected one of {', '.join(TASKS)}, "
-            "or a Python file that defines a subclass of elmokit.tasks.task.Task."
+            f"Unknown task '{name}'.{suggest(name, TASKS)} Expected one of {', '.join(TASKS)}, or "
+            "a Python file that defines a subclass of elmokit.tasks.task.Task."
         )
     from elmokit.tasks.task import Task
 
@@ -58,14 +58,14 @@ def load_task(name: str) -> Task[Any]:
         if inspect.isclass(cls) and issubclass(cls, Task) and cls.__module__ == module.__name__
     ]
     if len(tasks) != 1:
-        raise ConfigError(f"{name} must define exactly one subclass of Task; found {len(tasks)}.")
+        raise ConfigError(f"{name} defines {len(tasks)} subclasses of Task; expected exactly one.")
     task: Task[Any] = tasks[0]()
     return task
 
 
 def _import_file(path: Path) -> Any:
     if not path.is_file():
-        raise ConfigError(f"The task file {path} does not exist.")
+        raise ConfigError(f"The task file {path} does not exist. Check the path.")
     spec = importlib.util.spec_from_file_location(f"elmokit_task_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

@@ -3,10 +3,10 @@
     config.json             the settings, the biLM, the scores and the learned mixes
     labels.json             labels and other information from the training data
     weights.safetensors     the task model, without the biLM
-    words/                  its vocabulary and word vectors, see `words.py`
+    words/                  the vocabulary and word vectors, see `words.py`
     README.md               the model card
     metrics.jsonl           one line per epoch
-    test.jsonl              the predictions for the test set, if there is one
+    test.jsonl              the predictions for the test set, if there was one
 
 config.json is written last: if it exists, the directory is complete.
 """
@@ -55,12 +55,12 @@ TEST = "test.jsonl"
 WORDS = "words"
 
 _FILES = {CONFIG, LABELS, WEIGHTS, WORDS, CARD, TEST, METRICS, checkpoint.FOLDER}
-# Settings that may change when a run is resumed: how often checkpoints are written and, before the
+# Settings that may change when a run is resumed: how often checkpoints are written and, unless the
 # run is finished, its length.
 _ALWAYS_CHANGEABLE = ("train.checkpoint_every", "train.checkpoint_seconds")
 _CHANGEABLE = ("train.epochs", "train.patience", *_ALWAYS_CHANGEABLE)
-# Larger than during training, because evaluation needs less memory.
-_EVALUATION_BATCH = 4
+# Evaluation batches are larger than training batches, because evaluation needs less memory.
+_EVALUATION_BATCH_FACTOR = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +69,12 @@ class SavedTask(Generic[E]):
 
     Attributes:
         task: The task.
-        config: The settings of its training.
+        config: The settings that it was trained with.
         label_info: The result of `Task.collect_labels`.
         model: The task model.
-        elmo: The biLM; None: trained without ELMo.
+        elmo: The biLM; None if the model was trained without ELMo.
         device: Device to compute on.
-        results: The results of its training, see `TaskResult`.
+        results: The results of the training run, see `TaskResult`.
     """
 
     task: Task[E]
@@ -100,7 +100,8 @@ def predict(model: TaskModel[E], data: Dataset[E], config: TaskConfig) -> list[A
     model.eval()
     results: list[Any] = [None] * len(data)
     size, tokens = config.train.batch_size, config.train.batch_tokens
-    for indices in plan_batches(data.sizes, _EVALUATION_BATCH * size, _EVALUATION_BATCH * tokens):
+    max_examples, max_tokens = (_EVALUATION_BATCH_FACTOR * n for n in (size, tokens))
+    for indices in plan_batches(data.sizes, max_examples, max_tokens):
         for i, prediction in zip(indices, model.decode(data.batch(indices)), strict=True):
             results[i] = prediction
     return results
@@ -131,7 +132,7 @@ def save(
         "elmo": elmo and elmo.to_dict(),
         "results": results,
     }
-    write_text(path / CARD, _card(task, config, elmo, results) + "\n")
+    write_text(path / CARD, _format_card(task, config, elmo, results) + "\n")
     write_json(path / CONFIG, values, ensure_ascii=False)
 
 
@@ -140,7 +141,7 @@ def check_folder(
 ) -> dict[str, Any] | None:
     """Check that a run with these settings can be started or resumed in a directory.
 
-    Called before data is read and layers are computed.
+    This is called before data is read and layers are computed.
 
     Returns:
         The task, the settings and the data digest of the run in the directory, if there is one.
@@ -148,10 +149,10 @@ def check_folder(
     is_finished = is_task_dir(out)
     # Names that begin with a dot are temporary files of killed runs.
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    if not is_finished and (foreign := sorted(names - _FILES)):
+    if not is_finished and (unknown := sorted(names - _FILES)):
         raise OutputError(
             f"{out} contains files that do not belong to a task model "
-            f"({', '.join(foreign[:5])}). Choose a new or empty directory."
+            f"({', '.join(unknown[:5])}). Choose a new or empty directory."
         )
     path = out if is_finished else checkpoint.newest(out)
     if path is None:
@@ -183,7 +184,7 @@ def load_saved(
 
     Args:
         path: The directory.
-        task: Its task.
+        task: The task.
         model: The biLM, if it has moved since training.
         device: Device to compute on.
     """
@@ -199,9 +200,10 @@ def load_saved(
         model_config = type(next(iter(task.presets.values())).model)
         config = TaskConfig.from_dict(values["config"], model_config)
         bilm = None if values["elmo"] is None else BilmInfo.from_dict(values["elmo"])
-        with skip_init():  # allocates nothing until the sizes in the file match the weights
-            declared = type(task).network(config, label_info, words, bilm)
-        weights = read_weights(path / WEIGHTS, declared)
+        # No memory is allocated until the sizes in the file are known to match the weights.
+        with skip_init():
+            skeleton = type(task).network(config, label_info, words, bilm)
+        weights = read_weights(path / WEIGHTS, skeleton)
         network = type(task).network(config, label_info, words, bilm)
     except ConfigError as error:
         raise ConfigError(f"{path / CONFIG}: {error}") from None
@@ -228,7 +230,7 @@ def read_config(path: Path) -> dict[str, Any]:
     check_format(values, path / CONFIG, FORMAT, FORMAT_VERSION)
     missing = {"task", "elmo", "data", "results", "config"} - values.keys()
     if missing:
-        raise ConfigError(f"{path / CONFIG}: missing keys: {', '.join(sorted(missing))}.")
+        raise ConfigError(f"{path / CONFIG}: missing keys {', '.join(sorted(missing))}.")
     if not isinstance(values["results"], dict):
         raise ConfigError(f"{path / CONFIG}: 'results' must be an object.")
     return values
@@ -247,7 +249,7 @@ def _load_elmo(
         ) from error
     if fingerprint(elmo, config.elmo.state) != bilm.fingerprint:
         raise WeightsError(
-            f"{path} was trained with a different biLM ({_bilm_name(bilm)}) than {elmo.source}. "
+            f"{path} was trained with a different biLM ({_bilm_name(bilm)}), not {elmo.source}. "
             "Specify the original biLM with --model."
         )
     return elmo
@@ -258,7 +260,7 @@ def _bilm_name(bilm: BilmInfo) -> str:
 
 
 def _relative_path(model: str | None, path: Path) -> str | None:
-    """Return the biLM for config.json: its name, or its path relative to `path`."""
+    """Return the biLM for config.json: a name, or a path relative to the task directory."""
     if model is None or not Path(model).exists():
         return model
     relative = Path(os.path.relpath(model, path.resolve())).as_posix()
@@ -280,17 +282,17 @@ def format_mix(mix: Mapping[str, Any]) -> str:
     return f"{s}; gamma = {mix['gamma']:.3f}"
 
 
-def _card(
+def _format_card(
     task: Task[E], config: TaskConfig, elmo: BilmInfo | None, results: Mapping[str, Any]
 ) -> str:
     rows: dict[str, Any] = {"task": task.name, "ELMo": "none"}
     if elmo is not None:
-        rows["ELMo"] = f"{_bilm_name(elmo)} ({elmo.fingerprint[:12]}), at: {config.elmo.place}"
+        rows["ELMo"] = f"{_bilm_name(elmo)} ({elmo.fingerprint[:12]}), place: {config.elmo.place}"
     rows |= {"static vectors": config.static.source, "seed": config.train.seed}
-    for part in ("dev", "test"):
-        if scores := results.get(part):
-            rows[f"{part} {task.metric}"] = f"{scores[task.metric]:.2f}"
-    rows |= {f"mix at the {p}": format_mix(mix) for p, mix in results["mixes"].items()}
+    for split in ("dev", "test"):
+        if scores := results.get(split):
+            rows[f"{split} {task.metric}"] = f"{scores[task.metric]:.2f}"
+    rows |= {f"mix at the {place}": format_mix(mix) for place, mix in results["mixes"].items()}
     table = "\n".join(f"| {label} | {text} |" for label, text in rows.items())
     return f"""# {task.name}
 

@@ -5,15 +5,16 @@ ESIM (Chen et al. 2017), for a premise a and a hypothesis b:
     x_k  = word vector
     h    = biLSTM([x_k; ELMo_k])                 of both sentences; ELMo at the input
     a_k  = [h_k; ELMo_k]                         ELMo at the output, before attention
-    ~a_k = sum_j softmax_j(a_k . b_j) b_j        attention from word k of a to b; ~b likewise
+    ~a_k = sum_j softmax_j(a_k . b_j) b_j        attention from token k of a to b; ~b likewise
     m_k  = ReLU(W [a; ~a; a - ~a; a * ~a])       enhancement and projection
     v    = biLSTM(m)                             composition
     p(label) = softmax(MLP([mean; max] of v, of both sentences))
 
 The data format is detected for each line, so files of several formats can be concatenated: JSON
 lines as in SNLI and MultiNLI ("gold_label", "sentence1", "sentence2"); tab-separated columns with a
-header; or three columns, with the label before or after the two sentences. 0 is entailment,
-1 neutral, 2 contradiction. Pairs with the label "-" (no agreement) are skipped.
+header; or three columns, with the label before or after the two sentences. The
+numeric labels 0, 1 and 2 stand for entailment, neutral and contradiction. Pairs with the label "-"
+(no agreement) are skipped.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Pair:
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """The sentences that the biLM reads."""
+        """The tokenized texts for the biLM."""
         return (self.premise, self.hypothesis)
 
 
@@ -100,7 +101,7 @@ def read_pairs(
             continue
         if input_format == "jsonl" or (input_format is None and line.text.lstrip().startswith("{")):
             values = read_object(RootModel[dict[str, Any]], line, _EXPECTED).root
-            yield _pair(line, values, labeled=labeled)
+            yield _make_pair(line, values, labeled=labeled)
             continue
         fields = line.text.split("\t")
         names = [field.strip().lower() for field in fields]
@@ -112,7 +113,7 @@ def read_pairs(
             raise line.error(
                 f"found {plural(len(fields), 'column')}, expected {len(columns)}. {_EXPECTED}"
             )
-        yield _pair(line, dict(zip(columns, fields, strict=True)), labeled=labeled)
+        yield _make_pair(line, dict(zip(columns, fields, strict=True)), labeled=labeled)
 
 
 def _column_names(fields: Sequence[str]) -> Sequence[str]:
@@ -124,7 +125,7 @@ def _column_names(fields: Sequence[str]) -> Sequence[str]:
     return label + sentences if is_first else sentences + label
 
 
-def _pair(line: Line, values: Mapping[str, Any], *, labeled: bool) -> Pair:
+def _make_pair(line: Line, values: Mapping[str, Any], *, labeled: bool) -> Pair:
     label = None
     if labeled:
         text = str(values.get("gold_label", values.get("label", "")))
@@ -209,7 +210,8 @@ class Snli(Classification[Pair]):
     """Entailment, contradiction, or neither."""
 
     name = "snli"
-    # Paper: ELMo at input and output, lambda 0.001, Adam at 0.0004, halved without improvement.
+    # As in the paper: ELMo at the input and output, lambda 0.001, and Adam with a learning rate of
+    # 0.0004, which is halved after each epoch without improvement.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             SnliConfig(),
@@ -230,16 +232,16 @@ class Snli(Classification[Pair]):
     network = Esim
 
     def read(self, path: str) -> list[Pair]:
-        """Read a file of labeled pairs; skip pairs without a gold label, with a warning."""
+        """Read a file of labeled pairs. Skip pairs without a gold label, with a warning."""
         pairs = list(read_pairs(read_lines([path]), labeled=True))
         labeled = [pair for pair in pairs if pair.label != UNDECIDED]
         if skipped := len(pairs) - len(labeled):
             total = plural(len(pairs), "pair")
-            warn(f"{path}: skipped {skipped:,} of {total}: no gold label ('{UNDECIDED}').")
+            warn(f"{path}: skipped {skipped:,} of {total} without a gold label ('{UNDECIDED}').")
         return labeled
 
     def format_prediction(self, example: Pair, prediction: Any, *, as_json: bool) -> str:
-        """Return the label and the sentences separated by tabs, or an object."""
+        """Return the label and the sentences separated by tabs, or a JSON object."""
         premise, hypothesis = " ".join(example.premise), " ".join(example.hypothesis)
         if not as_json:
             return f"{prediction.label}\t{premise}\t{hypothesis}"

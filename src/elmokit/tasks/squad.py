@@ -6,17 +6,17 @@ and self-attention, whose scores are a trilinear similarity, sim:
     x_k = [word vector; character CNN]
     h   = biGRU([x_k; ELMo_k])                   of both texts; ELMo at the input
     h_k = [h_k; ELMo_k], q likewise              ELMo at the output, before attention
-    a_k = sum_j softmax_j(sim(h_k, q_j)) q_j                attention from word k to the question
+    a_k = sum_j softmax_j(sim(h_k, q_j)) q_j                attention from token k to question
     c   = sum_k softmax_k(max_j sim(h_k, q_j)) h_k          attention from question to passage
     m_k = ReLU(W [h; a; h * a; h * c])
     g   = biGRU(m)
-    b_k = sum_j softmax_j(sim(g_k, g_j)) g_j                self-attention without k
+    b_k = sum_j softmax_j(sim(g_k, g_j)) g_j                self-attention, excluding k
     r_k = m_k + ReLU(W [g; b; g * b])
     s   = biGRU(r),        p(start) = softmax(W s)
     e   = biGRU([r; s]),   p(end)   = softmax(W e)
 
-The biLM reads a passage as one text and not sentence by sentence, as in the authors' experiments
-(their code advises against splitting passages).
+The biLM reads each passage as a single text, not sentence by sentence, as in the authors'
+experiments (their code advises against splitting passages).
 
 Data: SQuAD v1.1, see `squad_data.py`.
 """
@@ -53,7 +53,7 @@ from elmokit.text.lines import read_lines
 
 
 class Answer(NamedTuple):
-    """A prediction: characters `start` to `end` of the passage, and its probability."""
+    """A prediction: the characters `start:end` of the passage, and the probability (`score`)."""
 
     text: str
     start: int
@@ -69,7 +69,7 @@ class SquadConfig(Settings):
 
     Attributes:
         char_dim: Size of the character embeddings.
-        char_filters: Number of filters of the character CNN; 0: no character CNN.
+        char_filters: Number of filters of the character CNN; 0 disables it.
         char_width: Width of the filters in characters.
         hidden: Size of the GRUs, per direction.
         dropout: Dropout before and after the GRUs, with one mask per text.
@@ -118,7 +118,7 @@ class SelfAttention(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.alike = Trilinear(dim)
-        self.nothing = nn.Parameter(torch.tensor([-1.0]))  # score of an additional position
+        self.nothing = nn.Parameter(torch.tensor([-1.0]))  # score of the additional position
         self.merge = nn.Sequential(nn.Linear(3 * dim, dim), nn.ReLU())
 
     def forward(self, g: Tensor, mask: Tensor) -> Tensor:
@@ -223,7 +223,8 @@ class Squad(Task[Question]):
 
     name = "squad"
     metric = "f1"
-    # As published: GRUs of 90, frozen word vectors, Adadelta at 1, batches of 45 questions.
+    # As published: GRUs of size 90, frozen word vectors, Adadelta with a learning rate of 1, and
+    # batches of 45 questions.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             SquadConfig(),
@@ -272,11 +273,11 @@ class Squad(Task[Question]):
         return [question for question in truncated if question.spans]
 
     def collect_labels(self, examples: Sequence[Question]) -> LabelInfo:
-        """Check that there are answers. There are no labels."""
+        """Check that there are answers. The task has no labels."""
         if not examples:
             raise DataError(
-                "No answer in the training data is in its passage at answer_start, which counts "
-                "characters from 0. Check the offsets."
+                "No answer in the training data occurs in its passage at answer_start, which "
+                "counts characters from 0. Check the offsets."
             )
         return {}
 
@@ -287,7 +288,7 @@ class Squad(Task[Question]):
         )
 
     def format_prediction(self, example: Question, prediction: Any, *, as_json: bool) -> str:
-        """Return the answer as a line, or an object."""
+        """Return the answer as a line, or a JSON object."""
         if not as_json:
             return " ".join(prediction.text.split())
         values: dict[str, Any] = {} if example.id is None else {"id": example.id}

@@ -1,7 +1,7 @@
 """Questions about passages, from SQuAD v1.1 files and simpler formats.
 
-The files give answers as character offsets, and the model predicts tokens. Answers that cannot be
-converted are counted and reported.
+The files specify answers by character offsets, whereas the model predicts tokens. Answers that
+cannot be converted are counted and reported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator
 
@@ -21,7 +21,7 @@ from elmokit.text.sentences import tokenize_sentences
 from elmokit.text.tokenize import words
 from elmokit.text.typed_json import parse_json
 
-#: Longer passages are truncated, because the memory of attention is quadratic in the length.
+#: Longer texts are truncated, because the memory usage of attention is quadratic in the length.
 MAX_TOKENS = 1000
 
 _EXPECTED = (
@@ -29,28 +29,44 @@ _EXPECTED = (
     '"question": "...", "answers": [{"text": "...", "answer_start": 0}]}]}]}]}; or one object '
     'per question: {"question": "...", "context": "...", "answers": [...]}.'
 )
-_UNANSWERED = "questions without an answer were skipped: the model always predicts an answer"
-_MISPLACED = (
-    "answers are empty or not at their answer_start, which counts characters from 0 (not bytes or "
-    "UTF-16 units). They are ignored during training; evaluation compares their text"
+
+
+class _Issue(NamedTuple):
+    """A kind of problem in the data.
+
+    Attributes:
+        summary: What is wrong.
+        consequence: What that means for training and evaluation.
+    """
+
+    summary: str
+    consequence: str
+
+
+_UNANSWERED = _Issue("skipped questions without an answer", "The model always predicts an answer.")
+_MISPLACED = _Issue(
+    "answers that are empty or do not occur at answer_start",
+    "answer_start must count characters from 0 (not bytes or UTF-16 code units). These answers are "
+    "ignored during training; evaluation compares their text.",
 )
-_PARTIAL = (
-    "answers begin or end inside a token. Training uses the whole token, so predictions may not "
-    "match them exactly"
+_PARTIAL = _Issue(
+    "answers that begin or end inside a token",
+    "Training uses the whole token, so predictions may not match these answers exactly.",
 )
-_TRUNCATED = (
-    f"questions, or their passages, were truncated to {MAX_TOKENS:,} tokens. Later answers are "
-    "ignored during training; evaluation compares their text. Use shorter texts"
+_TRUNCATED = _Issue(
+    f"questions or passages truncated to {MAX_TOKENS:,} tokens",
+    "Answers beyond the limit are ignored during training; evaluation compares their text. Use "
+    "shorter texts.",
 )
-_SHOWN_IDS = 3  # per warning
+_MAX_LISTED_IDS = 3  # per warning
 
 #: The ids of the questions with each kind of problem.
-_Problems = dict[str, list[str]]
+_Issues = dict[_Issue, list[str]]
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A text, and its tokens with their positions in it."""
+    """A text and its tokens with their character offsets."""
 
     text: str
     tokens: tuple[str, ...] = field(repr=False)  # derived from the text
@@ -73,9 +89,9 @@ class Passage:
         return Passage(self.text, self.tokens[part], self.starts[part], self.ends[part])
 
     def overlapping_tokens(self, start: int, end: int) -> tuple[int, int]:
-        """Return the first and the last token that overlap the characters start:end.
+        """Return the indices of the first and last token that overlap the characters start:end.
 
-        If no token overlaps them, the last is less than the first.
+        If no token overlaps them, the second index is less than the first.
         """
         return bisect_right(self.ends, start), bisect_left(self.starts, end) - 1
 
@@ -89,8 +105,8 @@ class Question:
         tokens: Its tokens.
         passage: The passage.
         id: The id in the file.
-        answers: The text of the gold answers.
-        spans: The first and the last token of each answer that is in the passage.
+        answers: The texts of the gold answers.
+        spans: The first and last token of each answer that was located in the passage.
     """
 
     text: str
@@ -102,12 +118,12 @@ class Question:
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """The sentences that the biLM reads."""
+        """The tokenized texts for the biLM."""
         return (self.passage.tokens, self.tokens)
 
 
 def truncate_passage(question: Question, max_tokens: int) -> Question:
-    """Truncate a long passage around the first answer. Other answers may be lost."""
+    """Truncate a long passage so that it contains the first answer. Other answers may be lost."""
     length = len(question.passage)
     if length <= max_tokens or not question.spans:
         return question
@@ -130,7 +146,7 @@ def _check_text(text: str) -> str:
 
 
 def _read_columns(answers: Any) -> Any:
-    """Read {"text": [...], "answer_start": [...]}, another common format of answers."""
+    """Convert {"text": [...], "answer_start": [...]}, another common format of answers."""
     match answers:
         case {"text": list(texts), "answer_start": list(starts)} if len(texts) == len(starts):
             pairs = zip(texts, starts, strict=True)
@@ -173,7 +189,7 @@ class _StandaloneQuestion(_Question):
 
 
 def read_json(lines: Iterable[Line], *, labeled: bool) -> Iterator[Question]:
-    """Read a file of JSON objects: SQuAD, or several concatenated files.
+    """Read a file of JSON objects: a SQuAD file, or several concatenated ones.
 
     Args:
         lines: The lines of the file; an object may span several lines.
@@ -191,7 +207,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Question]:
 
 
 def read_tabbed(lines: Iterable[Line]) -> Iterator[Question]:
-    """Read lines of a question and its passage, separated by a tab."""
+    """Read lines that contain a question and its passage, separated by a tab."""
     for line in lines:
         if not line.text.strip() and "\t" not in line.text:
             continue
@@ -205,7 +221,7 @@ def read_tabbed(lines: Iterable[Line]) -> Iterator[Question]:
 
 
 def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
-    problems: _Problems = defaultdict(list)
+    issues: _Issues = defaultdict(list)
     decoder = json.JSONDecoder()
     text, position = text.strip(), 0
     while position < len(text):
@@ -228,34 +244,34 @@ def _read(path: str, text: str, *, labeled: bool) -> Iterator[Question]:
                         f"{_EXPECTED}"
                     )
                 if labeled and not item.answers:
-                    problems[_UNANSWERED].append(_format_id(item))
+                    issues[_UNANSWERED].append(_format_id(item))
                 else:
                     answers = item.answers if labeled and item.answers else []
-                    yield _question(item, passage, answers, problems)
+                    yield _make_question(item, passage, answers, issues)
         position = end
         while text[position : position + 1].isspace():
             position += 1
-    for problem, names in problems.items():
-        some = ", ".join(names[:_SHOWN_IDS]) + (" and more" if len(names) > _SHOWN_IDS else "")
-        warn(f"{path}: {len(names):,} {problem}: {some}.")
+    for issue, ids in issues.items():
+        listed = ", ".join(ids[:_MAX_LISTED_IDS]) + (", ..." if len(ids) > _MAX_LISTED_IDS else "")
+        warn(f"{path}: {issue.summary}: {len(ids):,} ({listed}). {issue.consequence}")
 
 
-def _question(
-    item: _Question, passage: Passage, answers: Sequence[_Answer], problems: _Problems
+def _make_question(
+    item: _Question, passage: Passage, answers: Sequence[_Answer], issues: _Issues
 ) -> Question:
     tokens = words(item.question)
     if max(len(passage), len(tokens)) > MAX_TOKENS:
-        problems[_TRUNCATED].append(_format_id(item))
+        issues[_TRUNCATED].append(_format_id(item))
     spans: dict[tuple[int, int], None] = {}  # distinct, in the order of the answers
     for answer in answers:
         start, end = answer.answer_start, answer.answer_start + len(answer.text)
         first, last = passage.overlapping_tokens(start, end)
-        is_at_start = start >= 0 and passage.text[start:end] == answer.text
-        if not is_at_start or not answer.text.strip() or first > last:
-            problems[_MISPLACED].append(_format_id(item))
+        is_at_offset = start >= 0 and passage.text[start:end] == answer.text
+        if not is_at_offset or not answer.text.strip() or first > last:
+            issues[_MISPLACED].append(_format_id(item))
         elif last < MAX_TOKENS:
             if passage.text[passage.starts[first] : passage.ends[last]] != answer.text.strip():
-                problems[_PARTIAL].append(_format_id(item))
+                issues[_PARTIAL].append(_format_id(item))
             spans[first, last] = None
     return Question(
         item.question,

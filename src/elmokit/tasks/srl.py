@@ -3,7 +3,7 @@
 The model of He et al. (2017) labels who did what to whom, for one predicate p of a sentence:
 
     x_k = word vector
-    m_k = embedding of "k is p" or of "k is not p"
+    m_k = embedding of whether k is p
     h   = highway LSTMs in alternating directions ([x_k; ELMo_k; m_k])        ELMo at the input
     e_k = W [h_k; ELMo_k]                                                     ELMo at the output
     p(y_k) = softmax(e_k), and the best valid BIO sequence y_1, ..., y_T
@@ -69,7 +69,7 @@ class SrlConfig(Settings):
     dropout: Fraction = 0.1
 
     def selects(self, frame: Frame) -> bool:
-        """Return whether to label a predicate."""
+        """Return whether the settings include a predicate."""
         return frame.verb or self.predicates == "all"
 
 
@@ -190,7 +190,8 @@ class Srl(Task[Sentence]):
 
     name = "srl"
     metric = "f1"
-    # Paper: lambda 0.001, eight layers, Adadelta at 1.0, batches of 80 predicates.
+    # As in the paper: lambda 0.001, eight layers, Adadelta with a learning rate of 1, and batches
+    # of 80 predicates.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             SrlConfig(),
@@ -218,21 +219,21 @@ class Srl(Task[Sentence]):
     network = SrlModel
 
     def read(self, path: str) -> list[Sentence]:
-        """Read a file of sentences with frames; warn about overlapping arguments."""
+        """Read a file of sentences with frames, and warn about overlapping arguments."""
         sentences = list(read_frames(path, read_lines([path])))
         frames = [frame for sentence in sentences for frame in sentence.frames]
         if overlapping := sum(
             len(frame.arguments) - len(frame.non_overlapping) for frame in frames
         ):
             warn(
-                f"{path}: found {plural(overlapping, 'argument')} overlapping another of the same "
-                "predicate. Tags cannot represent overlaps, so these arguments are ignored in "
-                "training and count as missed."
+                f"{path}: found {plural(overlapping, 'argument')} overlapping another argument of "
+                "the same predicate. Tags cannot represent overlaps, so such arguments are ignored "
+                "during training and count as missed during evaluation."
             )
         return sentences
 
     def training(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
-        """Create one example for each predicate that is not ignored."""
+        """Create one example for each selected predicate."""
         return [
             replace(sentence, frames=(frame,))
             for sentence in self._select(examples, config)
@@ -252,18 +253,18 @@ class Srl(Task[Sentence]):
         return {"roles": sorted(roles)}
 
     def score(self, examples: Sequence[Sentence], predictions: Sequence[Any]) -> Scores:
-        """Return F1 over the arguments of the given predicates, as srl-eval.pl does."""
+        """Return the F1 of the arguments of the gold predicates, computed as in srl-eval.pl."""
         return srl_scores(
             [frame.arguments for sentence in examples for frame in sentence.frames],
             [frame.arguments for frames in predictions for frame in frames],
         )
 
     def scored(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
-        """Remove the predicates that are ignored, with a warning."""
+        """Remove predicates that the settings exclude, with a warning."""
         selected = self._select(examples, config)
-        n_all, n_selected = (sum(len(s.frames) for s in part) for part in (examples, selected))
+        n_all, n_selected = (sum(len(s.frames) for s in group) for group in (examples, selected))
         if n_selected < n_all:
-            skipped = plural(n_all - n_selected, "non-verb predicate")
+            skipped = plural(n_all - n_selected, "non-verbal predicate")
             warn(f"Skipped {skipped} in scoring.")
         return selected
 
@@ -276,23 +277,23 @@ class Srl(Task[Sentence]):
         return Counter(a.type for s in examples for f in s.frames for a in f.arguments)
 
     def format_prediction(self, example: Sentence, prediction: Any, *, as_json: bool) -> str:
-        """Return the columns of CoNLL-2005, or an object with tokens and frames."""
+        """Return CoNLL-2005 columns, or a JSON object with tokens and frames."""
         if not as_json:
             return _format_columns(example, prediction)
         frames = [
             {
                 "predicate": frame.predicate,
                 "word": example.tokens[frame.predicate],
-                "roles": _roles(example, frame),
+                "roles": _roles_to_json(example, frame),
             }
             for frame in prediction
         ]
         for values, gold in zip(frames, example.frames, strict=False):
-            values["gold"] = _roles(example, gold)
+            values["gold"] = _roles_to_json(example, gold)
         return json.dumps({"tokens": example.tokens, "frames": frames}, ensure_ascii=False)
 
 
-def _roles(sentence: Sentence, frame: Frame) -> list[dict[str, Any]]:
+def _roles_to_json(sentence: Sentence, frame: Frame) -> list[dict[str, Any]]:
     return [
         {"label": label, **span_to_dict(sentence.tokens, sentence.offsets, start, end)}
         for start, end, label in frame.arguments
@@ -300,7 +301,7 @@ def _roles(sentence: Sentence, frame: Frame) -> list[dict[str, Any]]:
 
 
 def _format_columns(sentence: Sentence, frames: Sequence[Frame]) -> str:
-    """Return tokens, targets, and a column of brackets for each frame, ordered by predicate.
+    """Return columns: the tokens, the targets, and the arguments of each frame, by predicate.
 
     Whitespace in a token is written as "_", because it separates columns. The target "-" is also
     written as "_".

@@ -67,7 +67,7 @@ class Review:
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """The sentences that the biLM reads."""
+        """The tokenized texts for the biLM."""
         return (self.tokens,)
 
 
@@ -106,7 +106,7 @@ def expand_phrases(reviews: Iterable[Review]) -> Iterator[Review]:
             yield Review(review.tokens[start:end], label)
 
 
-def in_two_classes(reviews: Iterable[Review]) -> Iterator[Review]:
+def to_two_classes(reviews: Iterable[Review]) -> Iterator[Review]:
     """Remove neutral examples, and label the others positive or negative."""
     for review in reviews:
         if review.label in BINARY_LABELS:
@@ -140,11 +140,11 @@ class Sst5Config(Settings):
 
     Attributes:
         subtrees: Train on all phrases of the sentences, as in published results.
-        distinct: Train only once on a phrase that occurs in several sentences. Most of these are
-            single words, and the label is always the same.
+        distinct: Train only once on a phrase that occurs in several sentences. Most such phrases
+            are single words, and their labels always agree.
         classes: "five", or "two" for positive and negative without neutral examples.
         hidden: Size of the encoder and of both LSTMs, per direction.
-        pieces: Linear functions per output of a maxout layer.
+        pieces: Number of linear functions per output of a maxout layer.
         dropout: Dropout on [x_k; ELMo_k].
         encoder_dropout: Dropout on the encoder's output.
         pool_dropout: Dropout on the pooled vector.
@@ -231,7 +231,8 @@ class Sst5(Classification[Review]):
     """Sentiment of sentences."""
 
     name = "sst5"
-    # As published: frozen word vectors, Adam at 0.001, batches of 100 phrases.
+    # As published: frozen word vectors, Adam with a learning rate of 0.001, and batches of 100
+    # phrases.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             Sst5Config(),
@@ -239,7 +240,7 @@ class Sst5(Classification[Review]):
             StaticConfig(trainable=False),
             TrainConfig(batch_size=100, batch_tokens=8192, epochs=40, patience=5),
         ),
-        # Only whole sentences: 37 times fewer examples.
+        # Trained only on whole sentences, which are 37 times fewer examples.
         "sentences": TaskConfig(
             Sst5Config(subtrees=False, hidden=150),
             ElmoConfig(dropout=0.0),
@@ -259,26 +260,26 @@ class Sst5(Classification[Review]):
         return list(read_trees(read_lines([path])))
 
     def training(self, examples: Sequence[Review], config: TaskConfig) -> list[Review]:
-        """Select phrases and classes as configured."""
+        """Select the phrases and classes that the settings specify."""
         settings: Sst5Config = config.model
         selected = expand_phrases(examples)
         if not settings.subtrees:
             selected = (replace(example, phrases=()) for example in examples)
         if settings.distinct:
             selected = iter(dict.fromkeys(selected))
-        return list(in_two_classes(selected) if settings.classes == "two" else selected)
+        return list(to_two_classes(selected) if settings.classes == "two" else selected)
 
     def scored(self, examples: Sequence[Review], config: TaskConfig) -> list[Review]:
-        """Remove neutral examples if there are two classes, with a warning."""
+        """With two classes, remove neutral examples and warn about them."""
         if config.model.classes == "five":
             return list(examples)
-        scored = list(in_two_classes(examples))
-        if neutral := len(examples) - len(scored):
-            warn(f"Skipped {plural(neutral, 'neutral example')} in scoring.")
+        scored = list(to_two_classes(examples))
+        if n_neutral := len(examples) - len(scored):
+            warn(f"Skipped {plural(n_neutral, 'neutral example')} in scoring.")
         return scored
 
     def format_prediction(self, example: Review, prediction: Any, *, as_json: bool) -> str:
-        """Return the label and the text separated by a tab, or an object."""
+        """Return the label and the text separated by a tab, or a JSON object."""
         if not as_json:
             return f"{prediction.label}\t{' '.join(example.tokens)}"
         values = {"tokens": example.tokens, **prediction.to_dict()}

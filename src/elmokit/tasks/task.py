@@ -31,7 +31,8 @@ class TaskModel(nn.Module, ABC, Generic[E]):
     """The network of a task.
 
     Attributes:
-        elmo: Adds ELMo. The training loop adds its penalty to the loss.
+        elmo: The module that adds ELMo to the network. The training loop adds its penalty to the
+            loss.
     """
 
     elmo: ElmoMixes
@@ -52,7 +53,7 @@ class Task(ABC, Generic[E]):
         name: Name of the task.
         metric: The dev score that selects the best epoch. Higher is better.
         presets: Complete settings by name. The first preset is the default.
-        inputs: Reader of unlabeled examples for each input format; the first format is the default.
+        inputs: Readers of unlabeled examples by input format; the first format is the default.
         network: The class of the network. Its arguments are the settings (`TaskConfig`), the result
             of `collect_labels`, the words (`WordTable`), and the biLM (`BilmInfo`, or None to train
             without ELMo).
@@ -77,7 +78,7 @@ class Task(ABC, Generic[E]):
         return self.inputs[input_format](lines)
 
     def training(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
-        """Convert the training data to training examples, such as the phrases of sentences."""
+        """Convert the training data to training examples, such as the phrases of each sentence."""
         return list(examples)
 
     @abstractmethod
@@ -90,12 +91,12 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def format_prediction(self, example: E, prediction: Any, *, as_json: bool) -> str:
-        """Return a prediction as text, in the format of the task or as a JSON line."""
+        """Return a prediction as text, in the task's own format or as a JSON line."""
 
     def scored(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
-        """Return the examples that a model with these settings is scored on."""
+        """Return the examples on which a model with these settings is scored."""
         return list(examples)
 
     def count_labels(self, examples: Sequence[E]) -> Counter[str]:
-        """Count the labels, to warn about labels that `collect_labels` has not collected."""
+        """Count the labels, to warn about labels that do not occur in the training data."""
         return Counter()

@@ -1,11 +1,11 @@
 """The token vectors x_k of a task model: word vectors and a character CNN.
 
-The vocabulary contains the words of the training data and other words of a table of pretrained
-vectors. A token is looked up as written and, if it is not found, in lower case. Row 0 is the vector
+The vocabulary contains words of the training data and other words from a table of pretrained
+vectors. A token is looked up as written and, if it is not found, in lowercase. Row 0 is the vector
 of unknown words.
 
     words.txt              one word per line, in the order of the rows, without row 0
-    words.safetensors      the vectors in float16: `training` (begins with row 0) and `others`
+    words.safetensors      the vectors in float16: `training` (starting with row 0) and `others`
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ UNKNOWN_ROW = 0
 FILE = "words.txt"
 VECTORS = "words.safetensors"
 
-# Words of the training data that are not in the table get a vector if they occur this often.
+# Words of the training data that are not in the table get a vector if they occur at least this
+# often.
 _MIN_COUNT = 2
 
 
 class WordTable:
-    """Words and their vectors.
+    """The vocabulary of a task model and its word vectors.
 
     Args:
         words: The words of rows 1, 2, ...
-        n_training: Number of rows for words of the training data, including row 0.
+        n_training: Number of rows for words in the training data, including row 0.
         vectors: Row 0 and one row per word, float16.
     """
 
@@ -76,12 +77,12 @@ class WordTable:
 
         Args:
             config: The number of words of the table to add, and the size of random vectors.
-            table: Pretrained vectors. None: all vectors are random.
+            table: Pretrained vectors; None to initialize all vectors randomly.
             training: The tokenized texts of the training data.
             others: Other tokenized texts, such as those of the dev set. Their words are added if
                 the table contains them.
         """
-        rows: dict[str, int | None] = {}  # the row of each word in the table; None: not in it
+        rows: dict[str, int | None] = {}  # row of each word in the table, if it is there
         missing: Counter[str] = Counter()  # lowercased words that are not in the table
         for token, count in Counter(token for text in training for token in text).items():
             if table is None or (row := table.row(token)) is None:
@@ -150,11 +151,11 @@ class WordTable:
 
 
 class WordVectors(nn.Module):
-    """The vectors of a `WordTable`. Only those of words in the training data can be trained.
+    """The vectors of a `WordTable`. Only those of training words can be trained.
 
     Args:
         words: The words and their initial vectors.
-        trainable: Whether to train vectors.
+        trainable: Whether to train the vectors of training words.
         word_dropout: Probability of replacing the vector of a token with row 0 during training.
 
     Attributes:

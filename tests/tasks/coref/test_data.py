@@ -166,18 +166,18 @@ def test_invalid_columns_are_identified(tmp_path: Path, text: str, message: str)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a\t(1)|(1)\nb\t(1)\n", "1 duplicate mentions"),
-        ("a\t(1)|(2)\nb\t(1)\n", "1 mentions in two clusters, assigned to the first"),
+        ("a\t(1)|(1)\nb\t(1)\n", "duplicate mentions, read once: 1"),
+        ("a\t(1)|(2)\nb\t(1)\n", "mentions in two clusters, assigned to the first: 1"),
         (
             "#begin document (x); part 0\n#end document\na\t(1)\nb\t(1)\n",
-            "1 empty documents",
+            "empty documents, skipped: 1",
         ),
         (
             "#begin document (x); part 0\n__\t(1)\n_\t-\n#end document\na\t(1)\nb\t(1)\n",
-            "1 .*redacted",
+            "documents with redacted text .*: 1",
         ),
-        ("a\t(1)\nb\t(1)\nc\t(2\n\nd\t2)\n", "1 mentions that cross a sentence boundary"),
-        ("\t(1)\nb\t(1)\n", "1 empty tokens, read as '_'"),
+        ("a\t(1)\nb\t(1)\nc\t(2\n\nd\t2)\n", "mentions that cross a sentence boundary.*: 1"),
+        ("\t(1)\nb\t(1)\n", "empty tokens, read as '_': 1"),
     ],
 )
 def test_unusual_columns_are_counted(tmp_path: Path, text: str, message: str) -> None:
@@ -191,7 +191,7 @@ def test_unusual_columns_are_counted(tmp_path: Path, text: str, message: str) ->
 def test_sentences_are_split_without_empty_lines(tmp_path: Path) -> None:
     tokens = ["Ann", "left", ".", "She", "met", "Mr.", "Hill", "!", "Why", "?"]
     rows = [f"{k}\t{token}\t{'(1)' if k in (0, 3) else '_'}" for k, token in enumerate(tokens)]
-    with pytest.warns(ElmoWarning, match="1 documents without empty lines"):
+    with pytest.warns(ElmoWarning, match="documents without empty lines.*: 1"):
         [found] = read(tmp_path, "\n".join(["# begin document", *rows, "# end document"]))
     assert [len(sentence) for sentence in found.sentences] == [3, 5, 2]
     assert found.clusters == (((0, 1), (3, 4)),)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from elmokit.errors import DataError
 
-#: Converts the sum of the rows of some examples to a score in percent.
+#: Converts summed rows of counts to a score in percent.
 Metric = Callable[[NDArray[np.float64]], float]
 
 
@@ -74,7 +74,7 @@ def paired_bootstrap(
     if len(shapes) != 1 or not base or not other:
         listed = ", ".join(str(shape) for shape in sorted(shapes)) or "none"
         raise DataError(
-            f"Expected counts of the same test examples in all runs, found shapes {listed}. Use "
+            f"Expected counts of the same test examples in all runs; found shapes {listed}. Use "
             "runs with predictions for the same test set."
         )
     n = len(base[0])
@@ -91,7 +91,7 @@ def paired_bootstrap(
 
 
 def _mean_score(runs: Sequence[NDArray[np.float64]], counts: NDArray[Any], metric: Metric) -> float:
-    """Return the mean score of the runs on a sample, given the count of each example in it."""
+    """Return the mean score of the runs on a sample, given how often it contains each example."""
     return float(np.mean([metric(counts @ rows) for rows in runs]))
 
 

@@ -1,12 +1,11 @@
 """Metrics for clusters of mentions, as in the official scorer.
 
-    MUC    links: a cluster of n mentions needs n - 1                       (Vilain et al. 1995)
-    B3     each mention: how much of its cluster is shared                  (Bagga and Baldwin 1998)
-    CEAFe  clusters paired one to one, 2 |K & R| / (|K| + |R|) for a pair   (Luo 2005)
+    MUC    links; a cluster of n mentions has n - 1                         (Vilain et al. 1995)
+    B3     the shared fraction of the cluster of each mention               (Bagga and Baldwin 1998)
+    CEAFe  clusters aligned one to one, 2 |K & R| / (|K| + |R|) per pair    (Luo 2005)
 
 The score of CoNLL-2012 is the mean of the three F1 scores. As in version 8 of the scorer (Pradhan
-et al. 2014), mentions on only one side are left unchanged, and counts are summed over
-documents.
+et al. 2014), mentions that only one side contains are kept, and counts are summed over documents.
 """
 
 from __future__ import annotations
@@ -46,8 +45,9 @@ def coref_scores(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> dic
     """Score the clusters of documents.
 
     Returns:
-        conll, the mean F1 of MUC, B3 and CEAFe, in percent; under "measures" f1, precision and
-        recall of each, and of the mentions themselves; the numbers of mentions and clusters.
+        conll, the mean F1 of MUC, B3 and CEAFe, in percent; under "measures", the f1, precision
+        and recall of each metric and of the mentions themselves; and the numbers of mentions and
+        clusters.
     """
     pairs = list(zip(gold, predicted, strict=True))
     totals = {name: _total(starmap(measure, pairs)) for name, measure in MEASURES.items()}
@@ -68,7 +68,7 @@ def without_singletons(clusters: Clusters) -> list[Collection[Hashable]]:
 
 
 def mentions(gold: Clusters, predicted: Clusters) -> Counts:
-    """Count the mentions that are in both."""
+    """Count the mentions that both sides contain."""
     n_gold, n_predicted = (sum(len(c) for c in side) for side in (gold, predicted))
     correct = sum(_shared(gold, predicted).values())
     return Counts(correct, n_gold, correct, n_predicted)
@@ -108,7 +108,7 @@ def _total(counts: Iterable[Counts]) -> Counts:
 
 
 def _shared(gold: Clusters, predicted: Clusters) -> Mapping[tuple[int, int], int]:
-    """Count the mentions that gold cluster k and predicted cluster r have in common, if any."""
+    """Count the mentions that gold cluster k and predicted cluster r share, if there are any."""
     cluster_of = {mention: k for k, cluster in enumerate(gold) for mention in cluster}
     return Counter(
         (cluster_of[mention], r)

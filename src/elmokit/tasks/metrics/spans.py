@@ -2,11 +2,11 @@
 
 Spans are scored as in `conlleval`: a span begins at B-X, or at I-X after O or after a tag of
 another type, and ends before the next tag that does not continue it. Therefore IOB1, IOB2 and
-invalid sequences of either are all accepted. E-X and S-X (also called L-X and U-X) end a span.
+invalid sequences of either are all accepted. E-X and S-X (also written L-X and U-X) end a span.
 
 Arguments are scored as in `srl-eval.pl` of CoNLL-2005: an argument is correct if its label and
-all its pieces are. C-X continues the preceding argument X; if there is none, it is an argument X.
-The predicate itself (V) and its continuations are not scored.
+all its pieces are correct. C-X continues the preceding argument X; if there is none, it is an
+argument X. The predicate itself (V) and its continuations are not scored.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def span_scores(
     """Score predicted tags against gold tags, sentence by sentence.
 
     Returns:
-        f1, precision and recall of all spans, in percent; the numbers of spans; the accuracy of
-        the tags in IOB2; and, under "types", the scores of each type.
+        f1, precision and recall of all spans, in percent; the span counts; the accuracy of the
+        tags in IOB2; and, under "types", the scores of each type.
     """
     true, predictions = ([set(tags_to_spans(tags)) for tags in side] for side in (gold, predicted))
     overall, types = set_scores(true, predictions, lambda span: span.type)
@@ -112,7 +112,7 @@ def _scores(gold: int, predicted: int, correct: int) -> dict[str, float]:
 
 
 def f_score(precision: float, recall: float) -> float:
-    """Return F1, the harmonic mean; 0 if both are 0."""
+    """Return F1, the harmonic mean of precision and recall; 0 if both are 0."""
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
@@ -129,9 +129,9 @@ class Argument(NamedTuple):
 
 
 def spans_to_arguments(spans: Iterable[Span]) -> set[Argument]:
-    """Join pieces into arguments, without the predicate."""
+    """Join pieces into arguments, and remove the predicate."""
     arguments: list[tuple[str, list[tuple[int, int]]]] = []
-    last: dict[str, list[tuple[int, int]]] = {}  # the pieces of the last argument with a label
+    last: dict[str, list[tuple[int, int]]] = {}  # pieces of the last argument with each label
     for start, end, piece_label in sorted(spans):
         label = piece_label.removeprefix(CONTINUED)
         if label != piece_label and label in last:

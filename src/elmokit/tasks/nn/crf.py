@@ -1,6 +1,6 @@
-"""A linear-chain conditional random field, and the tags of BIO and BIOES schemes.
+"""A linear-chain conditional random field (CRF), and the tags of the BIO and BIOES schemes.
 
-The field computes one score for an entire sequence of labels:
+The CRF computes one score for an entire sequence of labels:
 
     score(y) = start[y_1] + sum_k emission_k[y_k] + sum_k transition[y_k, y_{k+1}] + end[y_T]
     p(y) = exp(score(y)) / Z
@@ -24,7 +24,7 @@ from elmokit.tasks.metrics.spans import OUTSIDE
 
 # The score of forbidden transitions. It is finite, so that no gradient becomes NaN.
 _FORBIDDEN = -1e4
-# Limits the size of the transition matrix, which is quadratic in the number of tags.
+# Limits the transition matrix, whose size is quadratic in the number of tags.
 _MAX_TAGS = 2048
 
 
@@ -43,7 +43,7 @@ class AllowedTransitions(NamedTuple):
 
 
 def build_tag_set(types: Sequence[str], scheme: str) -> list[str]:
-    """Return all tags of the scheme "BIO" or "BIOES" for types of spans. O is the first tag."""
+    """Return all tags of the scheme "BIO" or "BIOES" for span types, starting with O."""
     prefixes = scheme.replace(OUTSIDE, "")
     tags = [OUTSIDE, *(f"{prefix}-{type_}" for type_ in types for prefix in prefixes)]
     if len(tags) > _MAX_TAGS:
@@ -56,7 +56,7 @@ def build_tag_set(types: Sequence[str], scheme: str) -> list[str]:
 
 def allowed_transitions(tags: Sequence[str], scheme: str) -> AllowedTransitions:
     """Return the transitions that a scheme allows between tags."""
-    last_prefixes = "OES" if scheme == "BIOES" else "OBI"  # of tags that need no continuation
+    last_prefixes = "OES" if scheme == "BIOES" else "OBI"  # of tags that may end a span
 
     def may_follow(previous: str, tag: str) -> bool:
         if tag[0] in "IE":
@@ -116,7 +116,7 @@ class Crf(nn.Module):
         """Return log Z of each sentence, (B,), computed with the forward algorithm.
 
         The algorithm runs from both ends of each sentence to the middle. This halves the number of
-        steps, which determines the time on a GPU.
+        sequential steps, which determines the run time on a GPU.
         """
         transitions, start, end = self._scores()
         length = mask.sum(dim=1)
@@ -140,10 +140,9 @@ class Crf(nn.Module):
         return torch.where(n_right > 0, joined, torch.logsumexp(a + end, dim=1))
 
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
-        """Return the best allowed label sequence of each sentence, (B, T); 0 in padding.
+        """Return the best allowed label sequence of each sentence, (B, T); 0 for padding.
 
-        If all sequences of a length are forbidden (for example, of one token if every span has at
-        least two), the sequence with the best score is returned.
+        If all sequences of this length are forbidden, the one with the best score is returned.
         """
         return viterbi(emissions, mask, *self._scores())
 
@@ -159,7 +158,7 @@ class Crf(nn.Module):
 def viterbi(
     emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor
 ) -> Tensor:
-    """Return the label sequences with the best scores (Viterbi algorithm); 0 in padding.
+    """Return the label sequences with the best scores (Viterbi algorithm); 0 for padding.
 
     Shape:
         emissions (B, T, K), mask (B, T), transitions (K, K), start (K,), end (K,) -> (B, T)
@@ -171,7 +170,7 @@ def viterbi(
         score, pointer = (best.unsqueeze(2) + transitions).max(dim=1)  # (B, K)
         is_token = mask[:, k : k + 1]
         best = torch.where(is_token, score + emissions[:, k], best)
-        # In the padding, each label points to itself.
+        # For padding, each label points to itself.
         pointers.append(torch.where(is_token, pointer, identity))
     label = (best + end).argmax(dim=1, keepdim=True)  # (B, 1)
     labels = [label]

@@ -21,8 +21,8 @@ class BilmInfo(Settings):
         model: Argument of `elmokit.load`; None: the bundled model.
         name: Name in the model's metadata.
         fingerprint: Digest of the weights.
-        n_layers: L + 1.
-        dim: 2D.
+        n_layers: Number of layers, L + 1.
+        dim: Dimensions of a layer, 2D.
         precision: "exact" or "fast".
     """
 

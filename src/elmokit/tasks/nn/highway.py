@@ -8,11 +8,11 @@ A layer, with * for elementwise products and d one dropout mask per sentence:
     h_t        = d * (r * o * tanh(c_t) + (1 - r) * W_h x_t)
 
 The first layer reads from left to right, the second reads the output of the first from right to
-left, and so on. On a GPU the time depends on the number of small operations. Therefore the products
-with x are computed for all steps at once, and the backward pass is implemented manually: nine
-operations per step forward, five backward.
+left, and so on. On a GPU, the run time depends on the number of small operations. Therefore, the
+products with x are computed for all steps at once, and the backward pass is implemented manually:
+the forward pass needs nine operations per step, and the backward pass needs five.
 
-Notation: B sentences, T steps, D size of the input, H size of the state.
+Notation: B sentences, T steps, H size of the state.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_GATES = 5
-_FORGET = 3  # o, r, i, f, j
+_GATES = 5  # o, r, i, f, j
+_FORGET = 3  # the index of f
 
 
 class AlternatingLstm(nn.Module):
@@ -37,16 +37,16 @@ class AlternatingLstm(nn.Module):
     def __init__(self, input_dim: int, hidden: int, n_layers: int, *, dropout: float) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            HighwayLstm(hidden if number else input_dim, hidden, dropout=dropout)
-            for number in range(n_layers)
+            HighwayLstm(hidden if i else input_dim, hidden, dropout=dropout)
+            for i in range(n_layers)
         )
 
     def forward(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
-        reversal = _reversal(lengths, x.shape[1]).to(x.device)
+        reversal = _reversed_indices(lengths, x.shape[1]).to(x.device)
         x = x.transpose(0, 1)
         for layer in self.layers:
-            # Reverses the sentences instead of the direction, so that padding always comes last
-            # and is never read.
+            # The sentences are reversed instead of the direction, so that padding always comes last
+            # and does not affect the tokens.
             x = _reverse(layer(x), reversal)
         if len(self.layers) % 2:
             x = _reverse(x, reversal)
@@ -54,7 +54,7 @@ class AlternatingLstm(nn.Module):
 
 
 class HighwayLstm(nn.Module):
-    """One layer, from left to right.
+    """One highway LSTM layer, which reads from left to right.
 
     Shape:
         (T, B, input_dim) -> (T, B, hidden)
@@ -71,7 +71,7 @@ class HighwayLstm(nn.Module):
                 nn.init.orthogonal_(gate)
         with torch.no_grad():
             self.read.bias.zero_()
-            self.read.bias[_FORGET * hidden : (_FORGET + 1) * hidden] = 1.0  # initially open
+            self.read.bias[_FORGET * hidden : (_FORGET + 1) * hidden] = 1.0  # open
 
     def forward(self, x: Tensor) -> Tensor:
         carried = self.carry(x)
@@ -85,7 +85,7 @@ class HighwayLstm(nn.Module):
 
 
 class _Recurrence(torch.autograd.Function):
-    """The recurrence.
+    """The recurrence of a layer, with a manual backward pass.
 
     Shape:
         gates (T, B, 5H), carried (T, B, H), weight (5H, H), mask (B, H) -> (T, B, H)
@@ -121,7 +121,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor) -> Any:
         gates, carried, weight, mask, c, tanh_c, h = ctx.saved_tensors
         o, r, i, f, j = gates.chunk(_GATES, dim=2)
-        # First the derivatives of all gates with respect to h_t or c_t, for all steps at once, ...
+        # First, compute the factors of all gate gradients for all steps at once, ...
         dh_dc = o * r * (1 - tanh_c.square())
         d_gates = torch.cat(
             [
@@ -139,7 +139,7 @@ class _Recurrence(torch.autograd.Function):
         if mask is not None:
             dh_dc.mul_(mask)
             by_h.mul_(mask.unsqueeze(1))
-        # ... then the gradients of h_t and c_t, from the last step to the first.
+        # ... then multiply them by the gradients of h_t and c_t, from the last step to the first.
         d_steps, by_hs, by_cs = d_gates.unbind(), by_h.unbind(), by_c.unbind()
         d_hs, dh_dcs, fs = d_h.unbind(), dh_dc.unbind(), f.unbind()
         d_c = torch.zeros_like(d_hs[0])
@@ -157,7 +157,7 @@ class _Recurrence(torch.autograd.Function):
         return d_gates, d_carried, d_weight, None
 
 
-def _reversal(lengths: Sequence[int], longest: int) -> Tensor:
+def _reversed_indices(lengths: Sequence[int], longest: int) -> Tensor:
     """Return the indices that reverse each sentence, (T, B); padding stays in place."""
     position, length = torch.arange(longest).unsqueeze(1), torch.tensor(lengths)
     return torch.where(position < length, length - 1 - position, position)

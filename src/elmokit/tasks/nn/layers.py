@@ -44,8 +44,8 @@ class BiLstm(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
-        for number, layer in enumerate(self.layers):
-            x = _run(layer, self.dropout(x) if number else x, lengths)
+        for i, layer in enumerate(self.layers):
+            x = _run(layer, self.dropout(x) if i else x, lengths)
         return x
 
 
@@ -53,7 +53,7 @@ class BiGru(nn.Module):
     """A bidirectional GRU.
 
     Shape:
-        x (B, T, input_dim), lengths of the B texts -> (B, T, 2 * hidden); zero in the padding
+        x (B, T, input_dim), lengths of the B texts -> (B, T, 2 * hidden); zero for padding
     """
 
     def __init__(self, input_dim: int, hidden: int) -> None:
@@ -89,7 +89,7 @@ def _initialize(rnn: nn.RNNBase) -> None:
 
 
 def initialize_linear_layers(model: nn.Module) -> None:
-    """Initialize as published for ESIM and SQuAD; with PyTorch's default, training is slower."""
+    """Initialize as published for ESIM and SQuAD; PyTorch's default slows down training."""
     for layer in model.modules():
         if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
@@ -121,8 +121,8 @@ class Trilinear(nn.Module):
 
     Computes u . x_i + v . y_j + w . (x_i * y_j) without materializing x_i * y_j.
 
-    w is initialized as a scaled dot product, so that equal tokens are similar from the first step;
-    random signs would have to be unlearned.
+    w is initialized to 1 / sqrt(dim), which gives a scaled dot product, so that equal tokens are
+    similar from the first step. With random signs, this would have to be learned.
 
     Shape:
         x (B, S, dim), y (B, T, dim) -> (B, S, T)
@@ -142,7 +142,7 @@ class Trilinear(nn.Module):
 
 # ---------------------------------------------------------------------------------------- pooling
 
-# Pool token vectors to one vector per text, which is zero for an empty text.
+# These functions pool token vectors into one vector per text, which is zero for an empty text.
 # Shape: x (B, T, D), mask (B, T) -> (B, D)
 
 

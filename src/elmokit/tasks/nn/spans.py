@@ -16,11 +16,11 @@ from torch.utils.checkpoint import checkpoint
 
 from elmokit.tasks.nn.layers import masked_softmax
 
-# Distances, in spans: 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more.
+# Lower bounds of the distance buckets, in spans: 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more.
 _BUCKETS = (2, 3, 4, 5, 8, 16, 32, 64)
 # Limits the memory that long documents need.
 _PAIRS_PER_CHUNK = 1 << 16
-# If g_i * g_j of all pairs has more values, it is recomputed in the backward pass.
+# If g_i * g_j of all pairs has more values than this, it is recomputed in the backward pass.
 _MAX_SAVED_VALUES = 1 << 27
 
 
@@ -28,14 +28,14 @@ def all_spans(lengths: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
     """List all spans of up to `width` tokens within a sentence.
 
     Args:
-        lengths: Tokens in each sentence.
+        lengths: Number of tokens in each sentence.
         width: Maximum number of tokens in a span.
 
     Returns:
         The starts and the ends, (n,) each; sorted by start, then by end.
     """
     sizes = torch.tensor(lengths, dtype=torch.long)
-    limit = sizes.cumsum(0).repeat_interleave(sizes).unsqueeze(1)  # end of its sentence, (N, 1)
+    limit = sizes.cumsum(0).repeat_interleave(sizes).unsqueeze(1)  # end of the sentence, (N, 1)
     start = torch.arange(len(limit)).unsqueeze(1)
     end = start + torch.arange(1, width + 1)  # (N, W)
     inside = end <= limit
@@ -107,10 +107,10 @@ class SpanEncoder(nn.Module):
 
 
 def antecedents(n: int, max_antecedents: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """List the candidate antecedents of each of `n` spans.
+    """List the candidate antecedents of each of `n` kept spans.
 
     Returns:
-        Their indices, (M, K), with K <= `max_antecedents` and 0 as padding; and the mask, (M, K).
+        Their indices, (n, K), with K <= `max_antecedents` and 0 as padding; and the mask, (n, K).
     """
     distances = torch.arange(1, min(max_antecedents, max(0, n - 1)) + 1, device=device)
     index = torch.arange(n, device=device).unsqueeze(1) - distances
@@ -118,13 +118,13 @@ def antecedents(n: int, max_antecedents: int, device: torch.device) -> tuple[Ten
 
 
 def marginal_loss(scores: Tensor, same: Tensor) -> Tensor:
-    """Return -log of the probability that an antecedent is a gold one, summed over spans.
+    """Return the negative log-likelihood of the gold antecedents, summed over spans.
 
     For a span without gold antecedents, "no antecedent" with score 0 is correct.
 
     Args:
         scores: Scores of the candidates, (M, K); minus infinity as padding.
-        same: Whether each candidate is in the same gold cluster, (M, K).
+        same: Whether each candidate is in the same gold cluster as the span, (M, K).
     """
     scores = nn.functional.pad(scores, (1, 0))
     gold = torch.cat([~same.any(dim=1, keepdim=True), same], dim=1)
@@ -133,7 +133,7 @@ def marginal_loss(scores: Tensor, same: Tensor) -> Tensor:
 
 
 def scorer_layers(hidden: int, dropout: float) -> list[nn.Module]:
-    """Return the layers after the first of an FFNN with two hidden layers and one output."""
+    """Return all but the first layer of an FFNN with two hidden layers and one output."""
     first, second = ([nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, n)] for n in (hidden, 1))
     return [*first, *second]
 
@@ -142,7 +142,7 @@ class PairScorer(nn.Module):
     """s_a = FFNN([g_i; g_j; g_i * g_j; phi]); phi embeds the distance, the speakers and the genre.
 
     The first layer is computed as a sum over the parts of its input, so that g_i and g_j are
-    multiplied by its weights once per span and not once per pair.
+    multiplied by its weights once per span instead of once per pair.
     """
 
     def __init__(
