@@ -1,13 +1,15 @@
 """Probes: measure what each layer of a model encodes, compared with static vectors.
 
-pos           parts of speech by a linear classifier per layer (Table 6 of the paper)
-wsd           word senses by the nearest mean vector of SemCor (Table 5)
-wic           whether a word has the same sense in two sentences, by cosine
-morphology    the similarity of morphologically related words in layer 0
+pos           parts of speech: a linear classifier for each layer (Table 6 of the paper)
+wsd           word senses: the nearest mean vector of a sense in SemCor (Table 5)
+wic           same or different sense: the cosine of a word in two sentences
+morphology    morphologically related words: the cosine of their vectors in layer 0
 
 linear        the linear classifier
 vectors       the vectors of words in sentences
-conllu        reads treebanks; raganato and wordnet read data with word senses
+conllu        reading treebanks
+raganato      reading datasets of word senses
+wordnet       reading WordNet and SemCor
 statistics    area under the curve, thresholds, confidence intervals, differences
-reports       formats reports as tables and as JSON
+reports       formatting reports as tables and as JSON
 """

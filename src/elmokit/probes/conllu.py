@@ -1,7 +1,7 @@
 """CoNLL-U: sentences with a part of speech per word, as in Universal Dependencies.
 
-Only syntactic words are read, whose ID is an integer: "didn't" is `did` and `n't`, each with its
-own tag. Lines of multiword tokens (1-2) and empty nodes (1.1) have no tag and are skipped.
+Only syntactic words, whose IDs are integers, are read: "didn't" is `did` and `n't`, each with its
+own tag. Multiword tokens (1-2) and empty nodes (1.1) are skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TaggedSentence(NamedTuple):
 
 
 class Treebank(NamedTuple):
-    """Sentences for training, early stopping and testing."""
+    """The train, dev and test sentences of a treebank."""
 
     train: Sequence[TaggedSentence]
     dev: Sequence[TaggedSentence]
@@ -37,11 +37,11 @@ class Treebank(NamedTuple):
 
 
 def read_treebank(folder: str | Path, tags: TagSet) -> Treebank:
-    """Read the files `*train.conllu`, `*dev.conllu` and `*test.conllu` of a directory.
+    """Read the files `*train.conllu`, `*dev.conllu` and `*test.conllu` in a directory.
 
     Args:
         folder: The directory.
-        tags: See `read_conllu`.
+        tags: "upos" or "xpos", see `read_conllu`.
     """
     splits = []
     for split in Treebank._fields:
@@ -64,9 +64,9 @@ def read_conllu(path: str | Path, tags: TagSet) -> list[TaggedSentence]:
             Penn Treebank tags.
 
     Raises:
-        DataError: A line is not CoNLL-U, or no word has a tag of this kind.
+        DataError: A line is not valid CoNLL-U, or no word has a tag of this kind.
     """
-    sentences = list(_sentences(path, _COLUMN[tags]))
+    sentences = list(_read_sentences(path, _COLUMN[tags]))
     if not sentences:
         raise DataError(
             f"{path} contains no sentences. Expected CoNLL-U: one word per line, in ten columns."
@@ -80,7 +80,7 @@ def read_conllu(path: str | Path, tags: TagSet) -> list[TaggedSentence]:
     return sentences
 
 
-def _sentences(path: str | Path, column: int) -> Iterator[TaggedSentence]:
+def _read_sentences(path: str | Path, column: int) -> Iterator[TaggedSentence]:
     rows: list[tuple[str, str | None]] = []
     for line in chain(read_lines([path]), [Line("", 0, "")]):
         if not line.text.strip():

@@ -1,9 +1,9 @@
 """A linear probe: softmax regression on frozen vectors.
 
-Each dimension is standardized, so that one learning rate and one penalty are suitable for all
-layers. A linear classifier can undo this. The learning rate of Adam is halved after each epoch in
-which the dev accuracy does not improve. Training stops after several halvings and returns the
-weights with the best dev accuracy.
+Each dimension is standardized, so that the same learning rate and penalty are suitable for all
+layers. This does not limit a linear classifier, which can undo it. The learning rate of Adam is
+halved after each epoch in which the dev accuracy does not improve. Training stops after several
+halvings and returns the weights with the best dev accuracy.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from torch.nn.functional import cross_entropy
 from elmokit.embed.layer_choice import LayerChoice
 
 HalfArray = NDArray[np.float16]
-_BLOCK = 8192
+_PREDICTION_BATCH = 8192  # vectors
 
 
 class LayerTable:
-    """One vector per token, computed from its layers when rows are read.
+    """A table with one vector per token, computed from its layers on access.
 
     Args:
         layers: h_{k,j} of all tokens, shape (N, L + 1, 2D).
@@ -54,7 +54,7 @@ class ProbeSettings:
         learning_rate: Initial learning rate of Adam.
         batch_size: Batch size in tokens.
         max_epochs: Maximum number of epochs.
-        halvings: Maximum number of times that the learning rate is halved.
+        halvings: Maximum number of times that the learning rate is halved before training stops.
     """
 
     l2: float = 1e-5
@@ -65,12 +65,12 @@ class ProbeSettings:
 
 
 class Examples(NamedTuple):
-    """Labeled tokens: the rows of a table of vectors, and the class of each.
+    """Labeled tokens: rows of a table of vectors, and the class of each.
 
     Attributes:
-        vectors: A table (N, D).
-        rows: The rows of the examples, (n,).
-        labels: Their classes, (n,).
+        vectors: The table, (N, D).
+        rows: The row of each example, (n,).
+        labels: The class of each example, (n,).
     """
 
     vectors: HalfArray | LayerTable
@@ -80,11 +80,11 @@ class Examples(NamedTuple):
     def batches(
         self, size: int, order: NDArray[np.int64] | None = None
     ) -> Iterator[tuple[HalfArray, NDArray[np.int64]]]:
-        """Yield vectors (n, D) and classes (n,), in the given order."""
+        """Yield the vectors (n, D) and classes (n,) of each batch, in the given order."""
         order = np.arange(len(self.rows)) if order is None else order
-        for first in range(0, len(order), size):
-            chosen = order[first : first + size]
-            yield self.vectors[self.rows[chosen]], self.labels[chosen]
+        for start in range(0, len(order), size):
+            batch = order[start : start + size]
+            yield self.vectors[self.rows[batch]], self.labels[batch]
 
 
 @dataclass
@@ -96,7 +96,7 @@ class LinearProbe:
         bias: b, shape (classes,).
         mean: The mean of each dimension, shape (D,).
         scale: The inverse standard deviation of each dimension, shape (D,).
-        epochs: Epochs of training.
+        epochs: Number of training epochs.
         dev_accuracy: Accuracy on the dev examples.
     """
 
@@ -108,7 +108,7 @@ class LinearProbe:
     dev_accuracy: float = 0.0
 
     def logits(self, vectors: HalfArray) -> Tensor:
-        """Return the scores of the classes, shape (n, classes)."""
+        """Return the logits of the classes, shape (n, classes)."""
         x = torch.from_numpy(np.ascontiguousarray(vectors)).to(self.weight.device).float()
         return torch.addmm(self.bias, (x - self.mean) * self.scale, self.weight.T)
 
@@ -117,7 +117,7 @@ class LinearProbe:
         with torch.inference_mode():
             classes = [
                 self.logits(vectors).argmax(dim=1).cpu().numpy()
-                for vectors, _ in examples.batches(_BLOCK)
+                for vectors, _ in examples.batches(_PREDICTION_BATCH)
             ]
         return np.concatenate(classes)
 
@@ -148,8 +148,8 @@ def train_probe(
     probe = LinearProbe(weight, bias, mean.to(device), scale.to(device))
     adam = torch.optim.Adam([weight, bias], lr=settings.learning_rate)
     rng = np.random.default_rng(seed)
-    best, halved = (weight.detach().clone(), bias.detach().clone()), 0
-    while probe.epochs < settings.max_epochs and halved <= settings.halvings:
+    best, n_halvings = (weight.detach().clone(), bias.detach().clone()), 0
+    while probe.epochs < settings.max_epochs and n_halvings <= settings.halvings:
         for vectors, labels in train.batches(settings.batch_size, rng.permutation(len(train.rows))):
             loss = cross_entropy(probe.logits(vectors), torch.from_numpy(labels).to(device))
             loss = loss + settings.l2 / 2 * weight.square().sum()
@@ -162,7 +162,7 @@ def train_probe(
             probe.dev_accuracy = accuracy
             best = (weight.detach().clone(), bias.detach().clone())
         else:
-            halved += 1
+            n_halvings += 1
             for group in adam.param_groups:
                 group["lr"] /= 2
     probe.weight, probe.bias = best
@@ -173,11 +173,12 @@ def _mean_and_scale(examples: Examples) -> tuple[Tensor, Tensor]:
     """Return the mean and the inverse standard deviation of each dimension."""
     dim = examples.vectors.shape[1]
     total, squares = np.zeros(dim), np.zeros(dim)
-    for vectors, _ in examples.batches(_BLOCK):
+    for vectors, _ in examples.batches(_PREDICTION_BATCH):
         x = vectors.astype(np.float64)
         total += x.sum(axis=0)
         squares += np.square(x).sum(axis=0)
     mean = total / len(examples.rows)
     deviation = np.sqrt(np.maximum(squares / len(examples.rows) - mean**2, 0))
-    scale = 1 / np.where(deviation > 1e-6, deviation, 1)  # constant dimensions
+    # Constant dimensions are not scaled.
+    scale = 1 / np.where(deviation > 1e-6, deviation, 1)
     return torch.from_numpy(mean).float(), torch.from_numpy(scale).float()

@@ -4,13 +4,13 @@ Layer 0 is computed from characters, so any word has a vector, including unseen 
 (word, related word, kind of relation) is measured in two ways:
 
     random pairs   Is the word nearer to its related word than to the related words of other pairs
-                   of the same kind? These have the same endings, so endings alone are not enough.
-    rank           What is the rank of the related word among thousands of words by cosine?
+                   of the same kind? Those have similar endings, so endings alone are not enough.
+    rank           What is the rank of the related word by cosine, among thousands of words?
 
-The bundled list has inflected, derived, compound, misspelled and invented words. Look-alikes, which
-are unrelated words with similar spelling ("desert" / "dessert"), are the control group: a layer
-that ranks them as high as related words represents spelling, not meaning. Static vectors are
-measured on the pairs that they contain.
+The bundled list contains inflected, derived, compound, misspelled and made-up words. Look-alikes,
+which are unrelated words with similar spelling ("desert" / "dessert"), are the control group: a
+layer that ranks them as high as related words represents spelling, not meaning. Static vectors are
+measured on the pairs for which they contain both words.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from elmokit.probes.statistics import area_under_curve
 from elmokit.text.lines import read_lines
 from elmokit.text.vocab import SPECIALS
 
-#: The normalized vectors of words.
+#: The normalized vector of each word.
 Table = dict[str, FloatArray]
 
 VOCABULARY_WORDS = 20_000
@@ -53,13 +53,13 @@ class MorphologyResult:
 
     Attributes:
         pairs: Number of pairs.
-        unknown: Number of pairs that were skipped because a word has no vector.
+        unknown: Number of pairs that were skipped, because a word has no vector.
         cosine: Mean cosine of related words.
         random_cosine: Mean cosine of random pairs.
         auc: Probability that a related word is nearer than a random one.
         reciprocal_rank: Mean of 1 / rank of the related word.
-        first: Fraction of related words at rank 1.
-        in_ten: Fraction of related words at rank 1 to 10.
+        first: Fraction of related words with rank 1.
+        in_ten: Fraction of related words with ranks 1 to 10.
     """
 
     pairs: int
@@ -77,9 +77,10 @@ class MorphologyReport:
     """Scores by kind of relation, for layer 0 and for static vectors.
 
     Attributes:
-        layer_0: Layer 0, all pairs.
-        layer_0_known: Layer 0, pairs that have static vectors; None without static vectors.
-        static: The static vectors, or None.
+        layer_0: The scores of layer 0 on all pairs.
+        layer_0_known: The scores of layer 0 on pairs that have static vectors; None without static
+            vectors.
+        static: The scores of static vectors; None without static vectors.
         vocabulary: Number of candidate words.
         ranks: The rank of each related word in layer 0, in the order of the list.
     """
@@ -110,9 +111,10 @@ class MorphologyReport:
 
 
 def read_pairs(path: str | Path | None = None) -> list[WordPair]:
-    """Read lines of word, related word and kind, separated by tabs; by default the bundled list.
+    """Read pairs: lines of a word, a related word and a kind of relation, separated by tabs.
 
-    Empty lines and lines that begin with # are skipped. The default kind is "related".
+    By default, read the bundled list. Empty lines and lines that begin with # are skipped. The
+    default kind is "related".
     """
     path = path or Path(__file__).with_name("morphology.tsv")
     pairs = []
@@ -126,17 +128,18 @@ def read_pairs(path: str | Path | None = None) -> list[WordPair]:
                 "by tabs."
             )
         if fields[0] == fields[1]:
-            raise line.error(f"'{fields[0]}' is paired with itself. Remove the line.")
+            raise line.error(f"'{fields[0]}' is paired with itself; expected two different words.")
         pairs.append(WordPair(*fields))
     if not pairs:
         raise DataError(
-            f"{path} contains no pairs. Expected lines of: word TAB related word TAB kind."
+            f"{path} contains no pairs. Expected lines of two words and an optional kind, "
+            "separated by tabs."
         )
     return pairs
 
 
 def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
-    """Read up to n candidate words: the first column of each line."""
+    """Read up to n distinct candidate words: the first column of each line."""
     lines = (line.text.split() for line in read_lines([path]))
     words = _distinct((fields[0] for fields in lines if fields), n)
     if not words:
@@ -147,15 +150,15 @@ def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
 def candidate_words(
     model: ElmoModel, static: StaticVectors | None = None, n: int = VOCABULARY_WORDS
 ) -> list[str]:
-    """Return the n most frequent words of the model or, without a vocabulary, of static vectors."""
+    """Return the n most frequent words of the model or, if it has no vocabulary, of `static`."""
     if model.vocabulary is not None:
         words: Iterable[str] = model.vocabulary.words
     elif static is not None:
         words = static.words
     else:
         raise ConfigError(
-            f"The model {model.source} has no vocabulary to take candidate words from. Specify "
-            "a file with one word per line (--words FILE) or static vectors (--static)."
+            f"The model {model.source} has no vocabulary, from which candidate words are taken. "
+            "Specify a file with one word per line (--words FILE) or static vectors (--static)."
         )
     return _distinct((w for w in words if w not in SPECIALS and any(c.isalpha() for c in w)), n)
 
@@ -186,7 +189,7 @@ def measure_morphology(
     Args:
         model: The model.
         pairs: The pairs of related words.
-        vocabulary: Candidate words, among which the related word is ranked. The two words of the
+        vocabulary: The candidate words among which the related word is ranked. The two words of the
             pair are skipped, ignoring case.
         static: Static vectors for comparison; only candidates that they contain are ranked.
         seed: Random seed for the random pairs.
@@ -196,11 +199,11 @@ def measure_morphology(
     results, ranks = _measure(pairs, table, vocabulary, seed)
     known_results = static_results = None
     if static is not None:
-        known = {word: normalize(static.vector(word)) for word in words if word in static}
-        both = [pair for pair in pairs if pair.word in known and pair.related in known]
-        shared = [word for word in vocabulary if word in known]
-        known_results, _ = _measure(both, table, shared, seed)
-        static_results, _ = _measure(pairs, known, shared, seed)
+        static_table = {word: unit(static.vector(word)) for word in words if word in static}
+        known = [p for p in pairs if p.word in static_table and p.related in static_table]
+        shared = [word for word in vocabulary if word in static_table]
+        known_results, _ = _measure(known, table, shared, seed)
+        static_results, _ = _measure(pairs, static_table, shared, seed)
     return MorphologyReport(results, known_results, static_results, len(vocabulary), tuple(ranks))
 
 
@@ -220,17 +223,17 @@ def _measure(
     random_cosines = [_random_cosines(pair, known, table, rng) for pair in known]
     results = {}
     for kind in dict.fromkeys(pair.kind for pair in known):
-        chosen = [i for i, pair in enumerate(known) if pair.kind == kind]
-        random = np.concatenate([random_cosines[i] for i in chosen])
+        indices = [i for i, pair in enumerate(known) if pair.kind == kind]
+        random = np.concatenate([random_cosines[i] for i in indices])
         results[kind] = MorphologyResult(
-            pairs=len(chosen),
-            unknown=sum(pair.kind == kind for pair in pairs) - len(chosen),
-            cosine=float(cosines[chosen].mean()),
+            pairs=len(indices),
+            unknown=sum(pair.kind == kind for pair in pairs) - len(indices),
+            cosine=float(cosines[indices].mean()),
             random_cosine=float(random.mean()) if random.size else float("nan"),
-            auc=area_under_curve(cosines[chosen], random),
-            reciprocal_rank=float((1 / ranks[chosen]).mean()),
-            first=float((ranks[chosen] == 1).mean()),
-            in_ten=float((ranks[chosen] <= 10).mean()),
+            auc=area_under_curve(cosines[indices], random),
+            reciprocal_rank=float((1 / ranks[indices]).mean()),
+            first=float((ranks[indices] == 1).mean()),
+            in_ten=float((ranks[indices] <= 10).mean()),
         )
     return results, ranks.tolist()
 
@@ -238,7 +241,7 @@ def _measure(
 def _random_cosines(
     pair: WordPair, pairs: Sequence[WordPair], table: Table, rng: np.random.Generator
 ) -> list[float]:
-    """Return the cosines of a word with random related words of other pairs of its kind."""
+    """Return the cosines of a word with randomly drawn related words of other pairs of its kind."""
     others = [
         p.related
         for p in pairs

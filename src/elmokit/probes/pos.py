@@ -1,10 +1,10 @@
 """Parts of speech in each layer: linear probes on a treebank in CoNLL-U.
 
-The paper's finding (Table 6): layer 1 represents syntax better than layer 2. Baselines without
-context: the most frequent tag of the word in the training data, and a probe on static vectors. The
-words are those of the treebank, see `conllu`. Accuracy is per word. Its confidence interval
-is bootstrapped over sentences, because accuracies within a sentence are correlated. Differences are
-paired: both methods are scored on the same bootstrap samples.
+The paper found that layer 1 represents syntax better than layer 2 (Table 6). There are two
+baselines without context: the most frequent tag of the word in the training data, and a probe on
+static vectors. The words are those of the treebank, see `conllu`. Accuracy is measured per word.
+Its confidence interval is bootstrapped over sentences, because errors within a sentence are
+correlated. Differences are paired: both methods are scored on the same bootstrap samples.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from elmokit.probes.reports import format_table
 from elmokit.probes.statistics import Difference, Interval, clustered_interval, difference
 from elmokit.progress import ProgressFn, no_log, plural
 
+#: For each test word, the fraction of probes that tag it correctly.
 Correct = NDArray[np.float64]
 COMPARED_LAYERS = ("layer 1", "layer 2")
 
@@ -50,7 +51,7 @@ class PosResult:
         name: A layer or a baseline.
         accuracy: Fraction of words with the correct tag, averaged over the seeds.
         interval: 95% confidence interval, bootstrapped over sentences.
-        unseen: Accuracy on forms that are not in the training data.
+        unseen: Accuracy on words that are not in the training data.
         by_seed: Accuracy with each seed; a single value for deterministic baselines.
         dev_accuracy: Accuracy on the dev data with each seed.
         epochs: Number of training epochs with each seed.
@@ -72,13 +73,13 @@ class PosReport:
     Attributes:
         tags: The kind of tags: "upos" or "xpos".
         classes: Number of distinct tags in the training data.
-        words: Number of tagged words in the training, dev and test data.
-        sentences: Number of sentences in the training, dev and test data.
+        words: Numbers of tagged words in the training, dev and test data.
+        sentences: Numbers of sentences in the training, dev and test data.
         untagged: Number of words without a tag, which are skipped.
         unknown_tags: Number of test words whose tag is not in the training data, which count as
             errors.
         unseen: Number of test words that are not in the training data.
-        results: The results of each method.
+        results: The scores of each method.
         difference: Layer 1 minus layer 2, if both were probed.
     """
 
@@ -136,11 +137,11 @@ class LabeledWords:
 
 
 def collect_words(treebank: Treebank) -> LabeledWords:
-    """Collect the words of a treebank."""
+    """Collect the words of a treebank and their labels."""
     tags = sorted({tag for s in treebank.train for tag in s.tags if tag is not None})
     if len(tags) < 2:
         raise DataError(
-            f"Found {plural(len(tags), 'distinct tag')} in the training data, expected at least 2."
+            f"Found {plural(len(tags), 'distinct tag')} in the training data; expected at least 2."
         )
     classes: dict[str | None, int] = {tag: i for i, tag in enumerate(tags)} | {None: -1}
     sentences = [sentence for split in treebank for sentence in split]
@@ -150,7 +151,9 @@ def collect_words(treebank: Treebank) -> LabeledWords:
     splits = np.repeat(range(3), [sum(len(s.words) for s in split) for split in treebank])
     rows = tuple(np.flatnonzero((splits == split) & (labels >= 0)) for split in range(3))
     if not all(map(len, rows)):
-        raise DataError("The train, dev or test data has no tagged words.")
+        raise DataError(
+            "The training, dev or test data has no tagged words. Expected some in each of them."
+        )
     seen = {forms[row] for row in rows[0]}
     unseen = np.array([forms[row] not in seen for row in rows[2]])
     return LabeledWords([s.words for s in sentences], forms, clusters, tags, labels, rows, unseen)
@@ -188,7 +191,8 @@ def measure_pos(
         settings: Settings for training the probes.
         cache: Directory for the layer cache. Default: a temporary directory.
         progress: Callback for the number of words embedded.
-        on_result: Callback for each result and the fraction of probes that tag each word correctly.
+        on_result: Callback for each result, and for each test word the fraction of probes that tag
+            it correctly.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     words = collect_words(treebank)
@@ -197,8 +201,8 @@ def measure_pos(
     correct: dict[str, Correct] = {}
     results: list[PosResult] = []
 
-    def record(name: str, hits: NDArray[np.bool_], probes: Sequence[LinearProbe] = ()) -> None:
-        """Add the result of a method; `hits` has a row for each seed."""
+    def add_result(name: str, hits: NDArray[np.bool_], probes: Sequence[LinearProbe] = ()) -> None:
+        """Add the result of a method; `hits` has one row per seed."""
         mean = hits.mean(axis=0)
         correct[name] = mean
         result = PosResult(
@@ -214,7 +218,8 @@ def measure_pos(
         if on_result is not None:
             on_result(result, mean)
 
-    def probe(name: str, vectors: HalfArray | LayerTable) -> None:
+    def add_probes(name: str, vectors: HalfArray | LayerTable) -> None:
+        """Train a probe with each seed, and add their result."""
         train, dev, held_out = (Examples(vectors, rows, words.labels[rows]) for rows in words.rows)
         probes = [
             train_probe(
@@ -223,20 +228,20 @@ def measure_pos(
             for seed in seeds
         ]
         hits = np.stack([probe.predict(held_out) == held_out.labels for probe in probes])
-        record(name, hits, probes)
+        add_result(name, hits, probes)
 
-    record("most frequent tag", most_frequent_tag(words)[None] == words.labels[test])
+    add_result("most frequent tag", most_frequent_tag(words)[None] == words.labels[test])
     if static is not None:
         table, _ = static.look_up(words.forms)
-        probe(f"{static.name}, the word", table.astype(np.float16))
+        add_probes(f"{static.name}, the word", table.astype(np.float16))
     with tempfile.TemporaryDirectory(prefix="elmo-probe-") as temporary:
         folder = Path(temporary if cache is None else cache)
-        store = LayerCache(folder, max_bytes=sys.maxsize, progress=progress)
-        layers = store.get_array(model, words.sentences, state=state)
+        layer_cache = LayerCache(folder, max_bytes=sys.maxsize, progress=progress)
+        layers = layer_cache.get_array(model, words.sentences, state=state)
         assert layers is not None  # the size of the cache is not limited
         for choice in choices:
-            probe(choice.label, LayerTable(layers, choice))
-        del layers  # Windows cannot remove a mapped file
+            add_probes(choice.label, LayerTable(layers, choice))
+        del layers  # Windows cannot remove a memory-mapped file
     return PosReport(
         tags=tags,
         classes=len(words.tags),
@@ -257,16 +262,16 @@ def most_frequent_tag(words: LabeledWords) -> NDArray[np.int64]:
     """Return the most frequent tag in the training data for each test word.
 
     An unseen form is looked up in lowercase. If that is also unseen, the most frequent tag overall
-    is used. Ties are resolved in alphabetical order.
+    is used. Ties are broken alphabetically.
     """
     counts: dict[str, Counter[int]] = defaultdict(Counter)
-    folded: dict[str, Counter[int]] = defaultdict(Counter)
+    lowercase_counts: dict[str, Counter[int]] = defaultdict(Counter)
     total: Counter[int] = Counter()
     for row in words.rows[0]:
         form, label = words.forms[row], int(words.labels[row])
         counts[form][label] += 1
-        folded[form.lower()][label] += 1
+        lowercase_counts[form.lower()][label] += 1
         total[label] += 1
     forms = (words.forms[row] for row in words.rows[2])
-    counters = (counts.get(form) or folded.get(form.lower()) or total for form in forms)
+    counters = (counts.get(form) or lowercase_counts.get(form.lower()) or total for form in forms)
     return np.array([max(sorted(tags), key=tags.__getitem__) for tags in counters])

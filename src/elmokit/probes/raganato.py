@@ -1,7 +1,7 @@
-"""The evaluation framework of Raganato et al. (2017): datasets of word senses, and the score.
+"""The evaluation framework of Raganato et al. (2017): datasets of word senses, and their metric.
 
 A dataset is a directory NAME with `NAME.data.xml` (sentences of `wf` and `instance` elements) and
-`NAME.gold.key.txt` (an id and its sense keys per line).
+`NAME.gold.key.txt` (an instance id and its sense keys per line).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POS_TYPES = {"NOUN": "1", "VERB": "2", "ADJ": "3", "ADV": "4"}
 _DATA = ".data.xml"
 _GOLD = ".gold.key.txt"
 ALL = "ALL"
-# The usual order in the literature. Other datasets follow, and ALL comes last.
+# The usual order in the literature. Other datasets follow these, and ALL comes last.
 _ORDER = ("senseval2", "senseval3", "semeval2007", "semeval2013", "semeval2015")
 
 
@@ -37,7 +37,7 @@ class Instance(NamedTuple):
         end: The index of the word after its last one.
         entry: Its lemma and part of speech.
         pos: The part of speech as in the file.
-        gold: The correct senses.
+        gold: The sense keys that count as correct.
     """
 
     id: str
@@ -72,20 +72,20 @@ def f1_score(correct: ArrayLike, answered: ArrayLike) -> float:
 
 
 def read_sets(path: str | Path) -> list[EvaluationSet]:
-    """Read a directory of datasets, the directory of one dataset, or one `NAME.data.xml`.
+    """Read a directory of datasets, the directory of one dataset, or a single `NAME.data.xml`.
 
     The datasets are returned in the order used in the literature. If there are several datasets but
     no ALL, their concatenation is added as ALL.
 
     Raises:
-        DataError: No dataset was found, or a file is invalid.
+        DataError: There is no dataset, or a file is invalid.
     """
     path = Path(path)
     paths = [path] if path.is_file() else [*path.glob(f"*{_DATA}"), *path.glob(f"*/*{_DATA}")]
     files = [file for file in paths if file.is_file()]  # not a pipe or a directory
     if not files:
         raise DataError(
-            f"{path} contains no NAME{_DATA}. Expected a dataset of the evaluation framework of "
+            f"{path} contains no *{_DATA} file. Expected a dataset of the evaluation framework of "
             "Raganato et al., or the directory of all datasets (Evaluation_Datasets)."
         )
     sets = [_read_set(file) for file in files]
@@ -125,26 +125,28 @@ def _read_set(data: Path) -> EvaluationSet:
                 continue
             form = "".join(element.itertext()).strip()
             if not form:
-                raise DataError(f"{data}, sentence {number + 1}: <{element.tag}> has no text.")
+                raise DataError(
+                    f"{data}, sentence {number + 1}: <{element.tag}> has no text; expected a word."
+                )
             start = len(words)
             words += split_form(form)
             if element.tag == "instance":
-                instance_id, entry, pos = _attributes(element, data)
+                instance_id, entry, pos = _read_attributes(element, data)
                 keys = gold.get(instance_id, frozenset())
                 instance = Instance(instance_id, number, start, len(words), entry, pos, keys)
                 dataset.instances.append(instance)
         dataset.sentences.append(tuple(words))
     if different := gold.keys() ^ {instance.id for instance in dataset.instances}:
         raise DataError(
-            f"'{min(different)}' is in only one of {gold_path} and {data}. Check that both files "
-            "belong to the same dataset."
+            f"The instance '{min(different)}' is in only one of {gold_path} and {data}. Check that "
+            "both files belong to the same dataset."
         )
     if not dataset.instances:
-        raise DataError(f"{data} contains no <instance>.")
+        raise DataError(f"{data} contains no <instance>; expected words to disambiguate.")
     return dataset
 
 
-def _attributes(element: ElementTree.Element, path: Path) -> tuple[str, Entry, str]:
+def _read_attributes(element: ElementTree.Element, path: Path) -> tuple[str, Entry, str]:
     """Return the id, the entry and the part of speech of an instance."""
     name, lemma, pos = (element.get(key, "") for key in ("id", "lemma", "pos"))
     if not (name and lemma) or pos not in _POS_TYPES:

@@ -1,4 +1,4 @@
-"""Format the report of a probe as a table or as plain values for JSON."""
+"""Format the report of a probe as a table or as JSON values."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pydantic_core import from_json, to_json
 
 def format_table(rows: Sequence[Mapping[str, object]]) -> str:
     """Return rows as an aligned text table; the keys of the first row are the column headers."""
-    cells = [list(rows[0]), *([_format(value) for value in row.values()] for row in rows)]
+    cells = [list(rows[0]), *([_format_cell(value) for value in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)) for row in cells)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _format(value: object) -> str:
+def _format_cell(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 

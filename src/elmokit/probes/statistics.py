@@ -24,7 +24,7 @@ class Interval(NamedTuple):
 
 
 def area_under_curve(positive: ArrayLike, negative: ArrayLike) -> float:
-    """Return the area under the ROC curve, NaN if a group is empty.
+    """Return the area under the ROC curve, or NaN if there are no scores of a class.
 
     It is the probability that a positive score is above a negative one; ties count as one half.
     """
@@ -37,17 +37,17 @@ def area_under_curve(positive: ArrayLike, negative: ArrayLike) -> float:
 
 
 def best_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Return the threshold t for which `score >= t` is correct most often.
+    """Return the threshold t for which `score >= t` predicts the label correctly most often.
 
-    It is halfway between two neighboring scores, or infinite if it is best to give all examples the
-    same label. If several thresholds are equally good, the lowest one is returned.
+    It is halfway between two adjacent distinct scores, or infinite if it is best to give all
+    examples the same label. If several thresholds are equally good, the lowest one is returned.
     """
     values, positive = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=bool)
     distinct = np.unique(values)
     thresholds = np.concatenate([[-np.inf], (distinct[1:] + distinct[:-1]) / 2, [np.inf]])
-    missed = np.searchsorted(np.sort(values[positive]), thresholds)
-    rejected = np.searchsorted(np.sort(values[~positive]), thresholds)
-    return float(thresholds[np.argmax(rejected - missed)])
+    false_negatives = np.searchsorted(np.sort(values[positive]), thresholds)
+    true_negatives = np.searchsorted(np.sort(values[~positive]), thresholds)
+    return float(thresholds[np.argmax(true_negatives - false_negatives)])
 
 
 def clustered_interval(
@@ -60,7 +60,7 @@ def clustered_interval(
     """Return a 95% bootstrap interval for the accuracy of clustered answers.
 
     Answers in a cluster, such as those for the same lemma, are correlated. Resampling clusters
-    instead of answers gives a wider, more realistic interval.
+    instead of answers gives a wider and more realistic interval.
 
     Args:
         correct: Whether each answer is correct, or its score.
@@ -72,9 +72,9 @@ def clustered_interval(
     _, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     sums = np.bincount(cluster, weights=np.asarray(correct, dtype=np.float64))
     size = np.bincount(cluster, weights=sizes)
-    drawn = np.random.default_rng(seed).integers(len(size), size=(_RESAMPLES, len(size)))
-    samples = sums[drawn].sum(axis=1) / size[drawn].sum(axis=1)
-    return Interval(*np.quantile(samples, [0.025, 0.975]).tolist())
+    samples = np.random.default_rng(seed).integers(len(size), size=(_RESAMPLES, len(size)))
+    accuracies = sums[samples].sum(axis=1) / size[samples].sum(axis=1)
+    return Interval(*np.quantile(accuracies, [0.025, 0.975]).tolist())
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class Difference:
     Attributes:
         first: Name of the first method.
         second: Name of the second method.
-        value: Score of the first method minus score of the second.
-        interval: 95% confidence interval of the difference, which is significant if the interval
-            does not contain 0.
+        value: Score of the first method minus that of the second.
+        interval: 95% confidence interval of the difference. The difference is significant if the
+            interval does not contain 0.
     """
 
     first: str

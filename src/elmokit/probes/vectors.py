@@ -28,34 +28,33 @@ def model_layers(
     progress: ProgressFn,
 ) -> SentenceLayers:
     """Yield the layers of each sentence, and report the number of processed tokens."""
-    total, done = sum(map(len, sentences)), 0
+    total, n_done = sum(map(len, sentences)), 0
     for vectors in model.stream(sentences, state):
         yield vectors.layers
-        done += len(vectors)
-        progress("tokens", done, total)
+        n_done += len(vectors)
+        progress("tokens", n_done, total)
 
 
 def static_layers(static: StaticVectors, sentences: Iterable[Sequence[str]]) -> SentenceLayers:
-    """Yield two layers per sentence, (2, T, D): the vectors of the words, and their mean."""
+    """Yield two layers per sentence, (2, T, D): the word vectors, and their sum at each word."""
     for words in sentences:
         vectors, _ = static.look_up(words)
-        # The sum points in the same direction as the mean, so it has the same cosines.
+        # The sum has the same direction as the mean, and therefore the same cosines.
         yield np.stack([vectors, np.broadcast_to(vectors.sum(axis=0), vectors.shape)])
 
 
 def static_choices(static: StaticVectors) -> dict[str, LayerChoice]:
-    """Return the two layers by their names in reports."""
+    """Return the two layers of `static_layers` by their names in reports."""
     names = (f"{static.name}, the word", f"{static.name}, mean of the sentence")
     return dict(zip(names, LayerChoice.parse_all("all", 2), strict=True))
 
 
 def span_vectors(layers: Iterable[FloatArray], spans: Sequence[tuple[int, int, int]]) -> FloatArray:
-    """Return the mean vectors of spans of words, shape (R, n, D).
+    """Return the mean vector of each span of words, shape (R, n, D).
 
     Args:
         layers: The layers of each sentence.
-        spans: For each span, the index of its sentence, its first word, and the word after its
-            last one.
+        spans: The sentence, start and end of each span: words start, ..., end - 1.
     """
     by_sentence = defaultdict(list)
     for i, (sentence, start, end) in enumerate(spans):

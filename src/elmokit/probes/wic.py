@@ -3,10 +3,11 @@
 In each layer, the answer is "the same" if the cosine of the two vectors is above a threshold. The
 lemmas are split into two fixed halves (by a hash of the lemma, see `assign_half`). The threshold is
 chosen on one half and tested on the other, and vice versa, so that each pair is tested once, with a
-threshold that does not depend on its lemma. No other parameters are learned.
+threshold that was not chosen on its lemma. No other parameters are learned.
 
-Baselines without context: static vectors and layer 0 can only distinguish word forms ("play" /
-"plays"). The mean of the static vectors of each sentence represents its topic.
+The baselines are whether the word forms are equal ("play" / "plays"), static vectors of the words,
+which, like layer 0, only depend on the forms, and the mean static vector of each sentence, which
+represents its topic.
 
 Files are in the format of MCL-WiC (SemEval-2021 task 2): `NAME.data` and `NAME.gold`, both JSON.
 """
@@ -46,9 +47,9 @@ _EXPECTED = "Expected an MCL-WiC file: a JSON list of items."
 
 
 class WicPair(BaseModel, coerce_numbers_to_str=True):
-    """Two usages of a lemma, at characters start, ..., end - 1, and whether the sense is the same.
+    """Two uses of a lemma, at characters start, ..., end - 1, and whether they have the same sense.
 
-    The fields are those of the file.
+    The fields are named as in the file.
     """
 
     id: str
@@ -64,7 +65,7 @@ class WicPair(BaseModel, coerce_numbers_to_str=True):
 
 
 class Target(NamedTuple):
-    """A tokenized sentence, in which `tokens[start:end]` is the word."""
+    """A tokenized sentence, in which `tokens[start:end]` is the target word."""
 
     tokens: tuple[str, ...]
     start: int
@@ -72,7 +73,7 @@ class Target(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The tokens of the word, case-folded."""
+        """The case-folded tokens of the target word."""
         return tuple(token.casefold() for token in self.tokens[self.start : self.end])
 
 
@@ -82,7 +83,7 @@ class Separation:
 
     Attributes:
         n: Number of pairs.
-        accuracy: Fraction of correct answers, with the threshold of the other half.
+        accuracy: Fraction of correct answers, with the threshold from the other half.
         interval: 95% confidence interval, bootstrapped over lemmas.
         auc: Probability that a pair with the same sense scores above a pair with different senses.
     """
@@ -99,9 +100,10 @@ class WicResult:
 
     Attributes:
         name: A layer or a baseline.
-        overall: All pairs.
-        by_pos: The pairs of each part of speech, with the same thresholds.
-        thresholds: The threshold chosen on half 0 (and used on half 1), and that chosen on half 1.
+        overall: The separation of all pairs.
+        by_pos: The separation of the pairs of each part of speech, with the same thresholds.
+        thresholds: The thresholds chosen on half 0 (and used on half 1) and on half 1 (and used on
+            half 0).
     """
 
     name: str
@@ -115,10 +117,10 @@ class WicReport:
     """The results of all scoring methods.
 
     Attributes:
-        results: The results of each method.
+        results: The results of each scoring method.
         pairs: Number of pairs in the data.
         lemmas: Number of distinct lemmas.
-        left_out: Ids of the pairs that were skipped, because no token is at the given offsets.
+        left_out: Ids of the pairs that were skipped, because there is no token at the offsets.
     """
 
     results: tuple[WicResult, ...]
@@ -161,10 +163,10 @@ def read_wic(data: str | Path, gold: str | Path | None = None) -> list[WicPair]:
     pairs = _read(data, RootModel[list[WicPair]]).root
     for pair in pairs:
         if pair.id not in answers:
-            raise DataError(f"{data}: '{pair.id}' has no gold label in {gold}.")
+            raise DataError(f"{data}: the pair '{pair.id}' has no gold label in {gold}.")
         pair.same = answers[pair.id]
     if not pairs:
-        raise DataError(f"{data} contains no pairs.")
+        raise DataError(f"{data} contains no pairs. {_EXPECTED}")
     return pairs
 
 
@@ -192,7 +194,7 @@ def measure_wic(
     seed: int = 0,
     progress: ProgressFn = no_log,
 ) -> WicReport:
-    """Compare the layers of a model on pairs of usages.
+    """Compare the layers of a model on pairs of uses of a word.
 
     Args:
         model: The model.
@@ -218,20 +220,21 @@ def measure_wic(
             targets += (first, second)
     if not used:
         raise DataError(
-            "No pair has tokens at the given offsets. Expected offsets in characters, not bytes."
+            "No pair has tokens at the offsets in the data. Expected offsets in characters, not "
+            "bytes."
         )
     sentences = list(dict.fromkeys(target.tokens for target in targets))
-    numbers = {tokens: number for number, tokens in enumerate(sentences)}
-    spans = [(numbers[target.tokens], target.start, target.end) for target in targets]
+    indices = {tokens: i for i, tokens in enumerate(sentences)}
+    spans = [(indices[target.tokens], target.start, target.end) for target in targets]
     words = [target.words for target in targets]
     same_form = np.array([float(a == b) for a, b in zip(words[::2], words[1::2], strict=True)])
     scores = {"same form": same_form}
     if static is not None:
         vectors = span_vectors(static_layers(static, sentences), spans)
         scores |= _cosines(vectors, static_choices(static))
-        word, known = f"{static.name}, the word", vectors[0].any(axis=1)
-        # Without a vector, only the forms can be compared.
-        scores[word] = np.where(known[::2] & known[1::2], scores[word], same_form)
+        name, known = f"{static.name}, the word", vectors[0].any(axis=1)
+        # For words without a static vector, only the forms can be compared.
+        scores[name] = np.where(known[::2] & known[1::2], scores[name], same_form)
     vectors = span_vectors(model_layers(model, sentences, state, progress), spans)
     scores |= _cosines(vectors, {choice.label: choice for choice in choices})
     return WicReport(
@@ -245,7 +248,7 @@ def measure_wic(
 def find_target(sentence: str, start: int, end: int) -> Target | None:
     """Tokenize a sentence and find the tokens that overlap the characters start, ..., end - 1.
 
-    Usually it is one token with exactly these characters. Returns None if no token overlaps them.
+    Usually, one token consists of exactly these characters. Return None if no token overlaps them.
     """
     tokens = tokenize(sentence)
     overlapping = [i for i, token in enumerate(tokens) if token.start < end and token.end > start]
@@ -269,7 +272,7 @@ def _cosines(
 
 
 def assign_half(lemma: str) -> int:
-    """Return the half of a lemma, 0 or 1: the lowest bit of its BLAKE2b digest."""
+    """Return the half to which a lemma belongs, 0 or 1: the lowest bit of its BLAKE2b digest."""
     return hashlib.blake2b(lemma.lower().encode(), digest_size=8).digest()[-1] & 1
 
 
@@ -277,7 +280,8 @@ def evaluate(
     name: str, scores: NDArray[np.float64], pairs: Sequence[WicPair], *, seed: int = 0
 ) -> WicResult:
     """Evaluate the scores of pairs; the module docstring describes the two halves."""
-    scores = np.round(scores, 6)  # the cosine of equal vectors may differ from 1 by rounding errors
+    # Because of rounding errors, the cosine of equal vectors may differ from 1.
+    scores = np.round(scores, 6)
     same = np.array([pair.same for pair in pairs])
     half = np.array([assign_half(pair.lemma) for pair in pairs])
     thresholds = tuple(best_threshold(scores[half == h], same[half == h]) for h in (0, 1))
@@ -285,12 +289,12 @@ def evaluate(
     lemmas = np.array([pair.lemma for pair in pairs])
     pos = np.array([pair.pos for pair in pairs])
 
-    def measure(chosen: NDArray[np.bool_]) -> Separation:
+    def measure(selected: NDArray[np.bool_]) -> Separation:
         return Separation(
-            int(chosen.sum()),
-            float(correct[chosen].mean()),
-            clustered_interval(correct[chosen], lemmas[chosen], seed=seed),
-            area_under_curve(scores[chosen & same], scores[chosen & ~same]),
+            int(selected.sum()),
+            float(correct[selected].mean()),
+            clustered_interval(correct[selected], lemmas[selected], seed=seed),
+            area_under_curve(scores[selected & same], scores[selected & ~same]),
         )
 
     return WicResult(

@@ -3,7 +3,7 @@
 A sense key has the form `lemma%type:file:id:head:id`; the type is 1 for nouns, 2 for verbs, 3 for
 adjectives, 4 for adverbs, and 5 for adjective satellites, which are treated as adjectives.
 
-`index.sense` has one line per sense: its key, the synset, its number among the senses of the lemma
+`index.sense` has one line per sense: its key, the synset, its rank among the senses of the lemma
 and part of speech, and its count in tagged text. No other file of WordNet is needed.
 
 SemCor is read from JSON lines:
@@ -12,10 +12,10 @@ SemCor is read from JSON lines:
 
 A token consists of its form, part of speech, lemma and sense key. The key is null if the token has
 no sense. If the annotators could not decide, the key lists alternatives: "year%1:28:02::;1:28:01::"
-are two senses of "year". Such a word counts as a use of each alternative. Names have the sense of
-their category ("Fulton County" is a location, location%1:03:00::) and count as uses of that sense.
-A multiword expression ("took place") is a span of several words, because a model reads words; its
-vector is their mean.
+stands for two senses of "year". Such a word counts as a use of each alternative. Names have the
+sense of their category ("Fulton County" is a location, location%1:03:00::) and count as uses of
+that sense. A multiword expression ("took place") is a span of several words, and its vector is the
+mean of their vectors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from elmokit.text.treebank import unescape
 from elmokit.text.typed_json import parse_json
 
 INDEX = "index.sense"
-# Default directories of Debian and Ubuntu, Princeton's installer, Homebrew.
+# The default directories of Debian and Ubuntu, Princeton's installer, and Homebrew.
 DIRECTORIES = (
     "/usr/share/wordnet",
     "/usr/local/WordNet-3.0/dict",
@@ -48,8 +48,9 @@ _INSTALL_HINT = (
 _KEY = re.compile(r"[^%\s;]+%[1-5]:[0-9]+:[0-9]+:[^:\s;]*:[0-9]*")
 _NUMBER = re.compile("[0-9]{1,9}")
 _ADJECTIVE, _SATELLITE = "3", "5"
-# Some keys mark the syntactic position of an adjective on its head word; WordNet's index does not.
-_MARK = re.compile(r"\((?:a|p|ip)\)")
+# In some keys of adjectives, the head word has a syntactic marker such as "(a)", which WordNet's
+# index omits.
+_MARKER = re.compile(r"\((?:a|p|ip)\)")
 _EXPECTED = 'Expected {"tokens": [[form, pos, lemma, sense key or null], ...]}.'
 
 
@@ -57,7 +58,7 @@ class Entry(NamedTuple):
     """A lemma and its part of speech.
 
     Attributes:
-        lemma: In lower case, with "_" for spaces.
+        lemma: In lowercase, with "_" for spaces.
         pos: The type digit of the sense keys, "1" to "4".
     """
 
@@ -94,7 +95,7 @@ def read_wordnet(path: str | Path | None = None) -> WordNet:
         if len(fields) != 4 or not _KEY.fullmatch(fields[0]) or not _NUMBER.fullmatch(fields[2]):
             raise line.error(
                 f"found '{line.text:.60}', expected a sense key, a synset, a sense number and a "
-                f"count. Is this WordNet's {INDEX}? {_INSTALL_HINT}"
+                f"count. Check that this is WordNet's {INDEX}. {_INSTALL_HINT}"
             )
         numbered[parse_sense_key(fields[0])].append((int(fields[2]), fields[0]))
     if not numbered:
@@ -109,7 +110,7 @@ def _find_index(path: str | Path | None) -> Path:
         if file.is_file():
             return file
     listed = ", ".join(filter(None, paths))
-    raise DataError(f"WordNet's {INDEX} not found in: {listed}. {_INSTALL_HINT}")
+    raise DataError(f"Cannot find WordNet's {INDEX} in {listed}. {_INSTALL_HINT}")
 
 
 # ------------------------------------------------------------------------------------------ SemCor
@@ -143,7 +144,7 @@ def read_semcor(path: str | Path) -> list[SenseSentence]:
     Raises:
         DataError: A line is invalid, or no word has a sense.
     """
-    sentences = [_sentence(line) for line in read_lines([path]) if line.text.strip()]
+    sentences = [_read_sentence(line) for line in read_lines([path]) if line.text.strip()]
     if not any(sentence.spans for sentence in sentences):
         raise DataError(f"{path} contains no words annotated with a sense. {_EXPECTED}")
     return sentences
@@ -152,13 +153,13 @@ def read_semcor(path: str | Path) -> list[SenseSentence]:
 def split_form(form: str) -> list[str]:
     """Split a form into words: "took place" and "took_place" are two words.
 
-    Quotes and brackets of the Penn Treebank are replaced by those of raw text.
+    Penn Treebank quotes and brackets are replaced by those of raw text.
     """
     parts = form.split() if " " in form else form.split("_")
     return [unescape(part) for part in parts if part] or [form]
 
 
-def _sentence(line: Line) -> SenseSentence:
+def _read_sentence(line: Line) -> SenseSentence:
     item = parse_json(_Item, line.text, f"{line.path}, line {line.number}", _EXPECTED)
     words: list[str] = []
     spans: list[SenseSpan] = []
@@ -168,14 +169,14 @@ def _sentence(line: Line) -> SenseSentence:
         start = len(words)
         words += split_form(form)
         if key is not None:
-            spans.append(SenseSpan(start, len(words), _keys(key, line, number)))
+            spans.append(SenseSpan(start, len(words), _parse_keys(key, line, number)))
     return SenseSentence(tuple(words), tuple(spans))
 
 
-def _keys(text: str, line: Line, number: int) -> tuple[str, ...]:
-    """Return the alternatives in a key; all but the first are written without the lemma."""
+def _parse_keys(text: str, line: Line, number: int) -> tuple[str, ...]:
+    """Return the alternatives in a key, all but the first of which may omit the lemma."""
     lemma = text.partition("%")[0]
-    alternatives = _MARK.sub("", text).split(";")
+    alternatives = _MARKER.sub("", text).split(";")
     keys = tuple(key if "%" in key else f"{lemma}%{key}" for key in alternatives)
     if not all(map(_KEY.fullmatch, keys)):
         raise line.error(

@@ -3,12 +3,12 @@
 The vector of a sense is the mean vector of its uses in SemCor. A word is assigned the sense with
 the nearest vector by cosine, among the senses of its lemma and part of speech that occur in SemCor.
 A lemma that does not occur in SemCor is assigned its first sense in WordNet. A lemma that occurs in
-neither gets no answer. The vector of a multiword expression is the mean of its words. Sense
+neither of them gets no answer. The vector of a multiword expression is the mean of its words. Sense
 keys that are not in WordNet are ignored and counted.
 
 The mean of a mix of layers is the mix of their means, so all layer choices are computed in one
-pass. Baselines: the first sense in WordNet, the most frequent sense in SemCor, and static vectors
-of the word and of its sentence (the mean of its words).
+pass. The baselines are the first sense in WordNet, the most frequent sense in SemCor, and static
+vectors of the word and of its sentence (the mean of its words).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class WsdResult:
         name: A layer or a baseline.
         f1: F1 for each dataset.
         interval: 95% confidence interval of F1 on the last dataset, bootstrapped over sentences.
-        by_pos: F1 for each part of speech on the last dataset.
+        by_pos: F1 on the last dataset for each part of speech.
     """
 
     name: str
@@ -61,13 +61,13 @@ class WsdReport:
     """The scores of all methods.
 
     Attributes:
-        instances: Number of words to disambiguate, for each dataset.
-        backed_off: Number of instances whose lemma is not in the training data, which get the
-            first sense in WordNet or no answer, for each dataset.
-        unanswered: Number of instances whose lemma is not in WordNet either, for each dataset.
+        instances: Number of words to disambiguate in each dataset.
+        backed_off: Number of instances in each dataset whose lemma is not in the training data.
+            Their answer is the first sense in WordNet, if there is one.
+        unanswered: Number of instances in each dataset whose lemma is not in WordNet either.
         senses: Number of senses with a mean vector.
         uses: Number of annotated words in the training data.
-        alternatives: Number of annotated words with several senses.
+        alternatives: Number of words that are annotated with several senses.
         unknown: Number of annotated senses that are not in WordNet.
         results: The scores of each method.
         difference: Layer 2 minus layer 1 on the last dataset, if both were measured.
@@ -117,7 +117,7 @@ class Senses:
             entry: The lemma and part of speech of the word.
             features: Features of all senses, shape (S, D).
             query: A vector of shape (D,). The score of a sense is its dot product with the
-                features of the sense. Ties are resolved in favor of the first sense in WordNet.
+                features of the sense. Ties are broken in WordNet's order.
         """
         rows = self.candidates.get(entry)
         if rows is None:
@@ -144,8 +144,8 @@ def collect_senses(
                     sums[key] += mean
     if not sums:
         raise DataError(
-            "None of the senses in the training data are in WordNet. Expected sense keys of "
-            "WordNet 3.0."
+            "None of the senses in the training data is in WordNet. Expected sense keys of WordNet "
+            "3.0. Check the versions of both."
         )
     rows = {key: row for row, key in enumerate(sums)}
     candidates = {
@@ -192,11 +192,11 @@ def measure_wsd(
         progress: Callback for the number of processed tokens.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
-    tagged = [sentence for sentence in training if sentence.spans]
-    training_words = [sentence.words for sentence in tagged]
+    annotated = [sentence for sentence in training if sentence.spans]
+    training_words = [sentence.words for sentence in annotated]
     test = concatenate(sets)
     layers = model_layers(model, [*training_words, *test.sentences], state, progress)
-    senses = collect_senses(islice(layers, len(tagged)), tagged, wordnet)
+    senses = collect_senses(islice(layers, len(annotated)), annotated, wordnet)
     entries = [instance.entry for instance in test.instances]
     spans = [(instance.sentence, instance.start, instance.end) for instance in test.instances]
     frequencies, one = senses.counts[:, None], np.ones(1)
@@ -206,15 +206,15 @@ def measure_wsd(
         FREQUENT_SENSE: [senses.choose(entry, frequencies, one) for entry in entries],
     }
     if static is not None:
-        static_senses = collect_senses(static_layers(static, training_words), tagged, wordnet)
+        static_senses = collect_senses(static_layers(static, training_words), annotated, wordnet)
         queries = span_vectors(static_layers(static, test.sentences), spans)
         for name, choice in static_choices(static).items():
             answers[name] = _nearest(static_senses, choice, queries, entries)
     queries = span_vectors(layers, spans)
     for choice in choices:
         answers[choice.label] = _nearest(senses, choice, queries, entries)
-    results, compared = _score_methods(answers, sets, seed)
-    annotated = [span for s in tagged for span in s.spans]
+    results, layer_difference = _score_methods(answers, sets, seed)
+    uses = [span for sentence in annotated for span in sentence.spans]
     return WsdReport(
         instances={s.name: len(s.instances) for s in sets},
         backed_off={
@@ -222,19 +222,19 @@ def measure_wsd(
         },
         unanswered={s.name: sum(i.entry not in wordnet for i in s.instances) for s in sets},
         senses=len(senses.keys),
-        uses=len(annotated),
-        alternatives=sum(len(span.keys) > 1 for span in annotated),
-        unknown=sum(not is_known(key, wordnet) for span in annotated for key in span.keys),
+        uses=len(uses),
+        alternatives=sum(len(span.keys) > 1 for span in uses),
+        unknown=sum(not is_known(key, wordnet) for span in uses for key in span.keys),
         results=results,
-        difference=compared,
+        difference=layer_difference,
     )
 
 
 def _nearest(
     senses: Senses, choice: LayerChoice, queries: FloatArray, entries: Sequence[Entry]
 ) -> list[str | None]:
-    """Return the sense with the nearest mean vector by cosine, for each instance."""
-    means, vectors = normalize(choice.apply(senses.vectors)), choice.apply(queries)
+    """Return the sense with the nearest mean vector, by cosine, for each instance."""
+    means, vectors = unit(choice.apply(senses.vectors)), choice.apply(queries)
     return [senses.choose(entry, means, v) for entry, v in zip(entries, vectors, strict=True)]
 
 
