@@ -155,7 +155,7 @@ def test_objects_that_cannot_be_served_are_reported(tmp_path: Path, full_model: 
 
 def test_index_of_another_model_is_rejected(served: Settings, full_model: Path) -> None:
     settings = replace(served, models={"full": str(full_model)}, tasks={})
-    with pytest.raises(ConfigError, match="with a model that is not served"):
+    with pytest.raises(ConfigError, match="with a model that is not loaded"):
         Server(settings).run()
 
 

@@ -26,10 +26,10 @@ from elmokit.serve.routes import about, comparison, embed, predictions
 from elmokit.serve.service import Service
 
 STATIC = Path(__file__).with_name("static")
-# Only documents the token in the OpenAPI schema. The middleware checks it.
+# Only documents the token in the OpenAPI schema; the middleware checks it.
 _BEARER = HTTPBearer(scheme_name="bearer", auto_error=False)
 _MAX_PROBLEMS = 5  # maximum number of problems in an error message
-# The names of types in the locations of pydantic errors.
+# Names of types in the locations of pydantic errors.
 _TYPE = re.compile(r"[\[(]|^(str|int|dict|list|constrained-(str|int)|MarkedSentence)$")
 _DESCRIPTION = """Contextual word vectors, and the predictions of the two language models.
 
@@ -43,18 +43,21 @@ def create_app(service: Service) -> ASGIApp:
         title="elmokit",
         version=elmokit.__version__,
         description=_DESCRIPTION,
-        docs_url=None,  # its page loads scripts from other hosts
+        docs_url=None,  # the page would load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,  # redirects would contain the untrusted Host header
         dependencies=[] if service.settings.token is None else [Depends(_BEARER)],
         responses={
-            "default": {"model": ErrorResponse, "description": "An error, see docs/how-to/serve.md"}
+            "default": {
+                "model": ErrorResponse,
+                "description": "An error; see docs/how-to/serve.md.",
+            }
         },
         exception_handlers={
-            ElmoError: _rejected,
-            RequestValidationError: _invalid,
-            HTTPException: _http_error,
-            Exception: _rejected,
+            ElmoError: _handle_error,
+            RequestValidationError: _handle_validation_error,
+            HTTPException: _handle_http_error,
+            Exception: _handle_error,
         },
     )
     app.state.service = service
@@ -62,13 +65,13 @@ def create_app(service: Service) -> ASGIApp:
         app.include_router(routes.router)
     static_files = StaticFiles(directory=STATIC, html=True)
 
-    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve_page(scope: Scope, receive: Receive, send: Send) -> None:
         # Some versions of Starlette raise an error if a path contains a null byte.
         if is_api(scope["path"]) or "\0" in scope["path"]:
             raise HTTPException(404)
         await static_files(scope, receive, send)
 
-    app.router.default = page
+    app.router.default = serve_page
     wrapped: ASGIApp = ServiceMiddleware(app, service)
     if service.settings.cors:
         wrapped = CORSMiddleware(
@@ -81,14 +84,14 @@ def create_app(service: Service) -> ASGIApp:
     return wrapped
 
 
-async def _rejected(_: Request, error: Exception) -> Response:
+async def _handle_error(_: Request, error: Exception) -> Response:
     """Return an error response. Starlette re-raises unexpected errors; the middleware logs them."""
     if not isinstance(error, RequestRejected):
         error = RequestRejected(str(error)) if isinstance(error, ElmoError) else internal_error()
     return error.response()
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
+async def _handle_validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems: Sequence[Any] = error.errors()
     first = problems[0]
@@ -96,25 +99,25 @@ async def _invalid(request: Request, error: Exception) -> Response:
         message = f"The body is not valid JSON: {first['ctx']['error']}."
         return RequestRejected(message, 400).response()
     content_type = request.headers.get("content-type", "no Content-Type")
-    if tuple(first["loc"]) == ("body",) and "json" not in content_type:  # for example, curl -d
+    if tuple(first["loc"]) == ("body",) and "json" not in content_type:  # such as curl -d
         message = f"Expected the header Content-Type: application/json; found {content_type:.100}."
         return RequestRejected(message, param="body").response()
     messages: dict[str, list[str]] = {}
     for problem in problems:
-        messages.setdefault(_field(problem["loc"]), []).append(problem["msg"])
+        messages.setdefault(_field_path(problem["loc"]), []).append(problem["msg"])
     # A field that accepts several types has one problem per type.
     lines = [f"{field}: {', or '.join(dict.fromkeys(texts))}" for field, texts in messages.items()]
     message = f"{'; '.join(lines[:_MAX_PROBLEMS])}. See /openapi.json for the expected format."
-    return RequestRejected(message, param=_field(first["loc"])).response()
+    return RequestRejected(message, param=_field_path(first["loc"])).response()
 
 
-def _field(location: Sequence[str | int]) -> str:
-    """Return the path of a field, without the names of types that pydantic adds."""
+def _field_path(location: Sequence[str | int]) -> str:
+    """Return the path of a field, without the type names that pydantic adds."""
     parts = [str(part) for part in location if part != "body"]
     return ".".join(part for part in parts if not _TYPE.search(part)) or "body"
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
+async def _handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = str(error.detail)
     if error.status_code == 404:

@@ -1,13 +1,15 @@
 """Batch the sentences of concurrent requests on one compute thread.
 
 Each request becomes a `Job`: a list of items (usually sentences) and the `Work` to run on them. The
-compute thread fills each batch with items from all waiting jobs that have the same work and a
-similar length, in order of deadline. The deadline of an item is the arrival time of its
-job plus `_DEADLINE_FACTOR` times the time needed to compute the job up to this item, but at most
-40% of the timeout. Therefore, a single sentence does not have to wait for a thousand sentences of
-another request, and large requests do not starve. A job is accepted if the pending work is expected
-to take at most half of the timeout, or if the pending work with earlier deadlines is expected to
-take at most 10% of it. Otherwise, the job is rejected immediately. These limits add up to the
+compute thread fills each batch with items of similar length from all waiting jobs with the same
+work, in order of their deadlines. The deadline of an item is the arrival time of its job plus
+`_DEADLINE_FACTOR` times the time needed to compute the job up to this item, but at most 40% of the
+timeout. Therefore, a single sentence does not have to wait for a thousand sentences of another
+request, and large requests do not starve.
+
+A job is accepted if it and all pending work are expected to take at most half of the timeout, or if
+it and the pending work with earlier deadlines are expected to take at most 10% of it. Otherwise,
+the job is rejected immediately. Together with the 40% for deadlines, these fractions add up to the
 timeout, so that accepted jobs finish in time.
 
 The result of an item does not depend on its batch (up to rounding). If an item cannot be computed,
@@ -37,13 +39,14 @@ _DEADLINE_FACTOR = 16.0
 _MAX_DEADLINE = 0.4
 _MAX_WAIT = 0.5
 _MAX_SHORT_WAIT = 0.1
-#: Maximum expected duration of a batch in seconds when more than one item of a job is added. Limits
+#: Maximum expected duration of a batch in seconds, apart from the first item of each job. Limits
 #: how long a new job waits for the current batch. Doubled if no other job is waiting.
 _BATCH_SECONDS = 0.5
-#: Maximum cost in the shortest length class. Each longer class allows 4 times more.
+#: Maximum cost of an item in the shortest length class. The maximum of each further class is four
+#: times larger.
 _SHORT_COST = 128
 _MAX_RETRY_SECONDS = 60
-_DECAY = 0.8  # weight of earlier batches in the measured speed
+_DECAY = 0.8  # weight of earlier batches in the average speed
 
 
 @dataclass(eq=False)
@@ -53,7 +56,7 @@ class Work:
     Attributes:
         name: The label in the metrics.
         run: Computes the results of a list of items.
-        budget: Maximum cost of a batch. An item with a higher cost is run alone.
+        budget: Maximum cost of a batch. An item with a higher cost forms a batch of its own.
         max_items: Maximum number of items in a batch.
     """
 
@@ -94,12 +97,12 @@ class Job:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there are items that are not in a batch yet."""
+        """Whether there are items that have not been added to a batch yet."""
         return self.next < len(self.items)
 
     @property
     def waiting_cost(self) -> int:
-        """The cost of the items that are not in a batch yet."""
+        """The cost of the items that have not been added to a batch yet."""
         return self.cumulative_costs[-1] - self.cumulative_costs[self.next]
 
     def deadline(self, max_seconds: float) -> float:
@@ -108,7 +111,7 @@ class Job:
         return self.arrival + min(_DEADLINE_FACTOR * seconds, max_seconds)
 
     def seconds_before(self, deadline: float, max_seconds: float) -> float:
-        """Return the expected time for the waiting items with earlier deadlines."""
+        """Return the expected time in seconds for the waiting items with earlier deadlines."""
         rate, end = self.work.seconds_per_cost, len(self.items)
         if deadline < self.arrival + max_seconds:
             cost = (deadline - self.arrival) / (_DEADLINE_FACTOR * rate)
@@ -117,7 +120,7 @@ class Job:
 
     @property
     def length_class(self) -> int:
-        """The length class of the next item. A long item would delay a batch of short ones."""
+        """The length class of the next item. A long item would slow down a batch of short ones."""
         return (((self.costs[self.next] - 1) // _SHORT_COST).bit_length() + 1) // 2
 
 
@@ -137,7 +140,7 @@ class Batcher:
         self._jobs: list[Job] = []
         self._condition = threading.Condition()
         self._closed = False
-        self._running_until = 0.0  # expected end of the current batch
+        self._busy_until = 0.0  # expected end of the current batch
         self._thread: threading.Thread | None = None
         metrics.queue_requests.set_function(lambda: len(self._jobs))
         metrics.queue_tokens.set_function(lambda: sum(job.waiting_cost for job in self._jobs))
@@ -153,7 +156,8 @@ class Batcher:
             costs: The cost of each item, in tokens.
 
         Raises:
-            RequestRejected: 429 if the job would wait too long, 504 if it timed out.
+            RequestRejected: 429 if the queue is full or the job would wait too long, 504 if it
+                timed out.
         """
         if not items:
             return []
@@ -174,20 +178,21 @@ class Batcher:
         with self._condition:
             job_seconds = job.work.seconds_per_cost * job.waiting_cost
             deadline = job.arrival + min(_DEADLINE_FACTOR * job_seconds, self._max_deadline)
-            # The expected times until all pending work is done, and until the job is started.
-            seconds = start = max(0.0, self._running_until - time.monotonic())
+            # Expected seconds until all pending work is done, and until the job can start.
+            seconds_to_finish = seconds_to_start = max(0.0, self._busy_until - time.monotonic())
             for other in self._jobs:
-                seconds += other.work.seconds_per_cost * other.waiting_cost
-                start += other.seconds_before(deadline, self._max_deadline)
+                seconds_to_finish += other.work.seconds_per_cost * other.waiting_cost
+                seconds_to_start += other.seconds_before(deadline, self._max_deadline)
             excess = job_seconds + min(
-                seconds - _MAX_WAIT * self._timeout, start - _MAX_SHORT_WAIT * self._timeout
+                seconds_to_finish - _MAX_WAIT * self._timeout,
+                seconds_to_start - _MAX_SHORT_WAIT * self._timeout,
             )
-            # If the queue is empty, a job is always accepted, because the estimate may be wrong.
+            # A job is always accepted if the queue is empty, because the estimate may be wrong.
             if len(self._jobs) >= self._max_jobs or (self._jobs and excess > 0):
                 raise RequestRejected(
-                    f"Too many requests: {len(self._jobs):,} are waiting, and the estimated wait "
-                    f"is {seconds:.1f} seconds. The limits are {self._max_jobs:,} requests "
-                    f"(--queue) and {_MAX_WAIT * self._timeout:g} seconds (half of --timeout).",
+                    f"Too many requests: {len(self._jobs):,} are waiting, and the estimated wait is "
+                    f"{seconds_to_finish:.1f} seconds. The limits are {self._max_jobs:,} "
+                    f"requests (--queue) and {_MAX_WAIT * self._timeout:g} seconds (half of --timeout).",
                     429,
                     retry_after=min(max(math.ceil(excess), 1), _MAX_RETRY_SECONDS),
                     limit={"name": "queue", "value": self._max_jobs, "actual": len(self._jobs)},
@@ -203,7 +208,7 @@ class Batcher:
     # ------------------------------------------------------------------ runs on the compute thread
 
     def start(self, prepare: Callable[[], None]) -> None:
-        """Start the thread, which calls `prepare` first. `prepare` must not raise exceptions."""
+        """Start the thread, which first calls `prepare`. `prepare` must not raise exceptions."""
 
         def main() -> None:
             prepare()
@@ -222,7 +227,7 @@ class Batcher:
             self._thread.join(timeout)
 
     def _next_batch(self) -> list[tuple[Job, int]] | None:
-        """Wait for the batch with the earliest deadlines. Return None after `close`."""
+        """Wait for jobs. Return the batch with the earliest deadlines, or None after `close`."""
         with self._condition:
             while not self._jobs:
                 if self._closed:
@@ -238,17 +243,17 @@ class Batcher:
             ]
             heapify(similar)
             seconds = _BATCH_SECONDS * (2 if len(self._jobs) == 1 else 1)
-            budget_per_job = seconds / work.seconds_per_cost
+            time_budget = seconds / work.seconds_per_cost
             batch: list[tuple[Job, int]] = []
             members: set[Job] = set()
-            size = 0
+            cost = 0
             while similar and len(batch) < work.max_items:
                 _, i, job = similar[0]
-                budget = min(budget_per_job, work.budget) if job in members else work.budget
-                if batch and size + job.costs[job.next] > budget:
+                budget = min(time_budget, work.budget) if job in members else work.budget
+                if batch and cost + job.costs[job.next] > budget:
                     break
                 members.add(job)
-                size += job.costs[job.next]
+                cost += job.costs[job.next]
                 batch.append((job, job.next))
                 job.next += 1
                 if job.is_waiting and job.length_class == length_class:
@@ -256,15 +261,15 @@ class Batcher:
                 else:
                     heappop(similar)
             self._jobs = [job for job in self._jobs if job.is_waiting]
-            self._running_until = time.monotonic() + work.seconds_per_cost * size
+            self._busy_until = time.monotonic() + work.seconds_per_cost * cost
             return batch
 
     def _compute(self, batch: list[tuple[Job, int]]) -> None:
-        begin = time.perf_counter()
+        start = time.perf_counter()
         work = batch[0][0].work
         try:
             self._run(work, batch)
-        except Exception:  # run each job alone, so that only the job with the error fails
+        except Exception:  # run each job separately, so that only the job with the error fails
             for job in dict.fromkeys(job for job, _ in batch):
                 try:
                     self._run(work, [(other, i) for other, i in batch if other is job])
@@ -272,7 +277,7 @@ class Batcher:
                     self._remove(job)
                     with suppress(InvalidStateError):  # the request was canceled
                         job.future.set_exception(error)
-        seconds = time.perf_counter() - begin
+        seconds = time.perf_counter() - start
         cost = sum(job.costs[i] for job, i in batch)
         work.record(cost, seconds)
         self._metrics.items.labels(work.name).inc(len(batch))

@@ -1,4 +1,4 @@
-"""HTTP error responses, which say what is wrong, what was expected and how to fix it.
+"""HTTP error responses. Messages state what is wrong, what was expected and how to fix it.
 
     {"error": {"status": 413, "message": "...", "param": null,
                "limit": {"name": "max_body", "value": 2097152, "actual": 10485760}}}
@@ -65,7 +65,7 @@ def check_limit(name: str, limit: int, value: int, unit: str, status: int = 422)
         name: The name of the limit, as in the options of `elmo serve`.
         limit: The limit.
         value: The value in the request.
-        unit: The plural noun for the counted items, for the message.
+        unit: A plural noun for what is counted, for the message.
         status: The status of the response.
     """
     if value > limit:

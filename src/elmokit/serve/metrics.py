@@ -1,4 +1,4 @@
-"""Metrics for Prometheus. The number of label values is bounded."""
+"""Prometheus metrics. The number of label values is bounded."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """ASGI middleware that handles every request before FastAPI does.
 
-It checks the Host header and the token, reads the body with a size limit and a timeout, cancels
+It checks the Host header and the token, reads the body with a size limit and a timeout, cancels the
 requests of clients that disconnect, sends responses in chunks, disconnects clients that read too
 slowly, and returns all errors as JSON.
 """
@@ -23,20 +23,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from elmokit.serve.errors import RequestRejected, check_limit, internal_error
 from elmokit.serve.service import Service
 
-#: Maximum number of bodies and responses in memory at the same time, if they have maximum size.
+#: Maximum numbers of request bodies and responses of maximum size in memory at the same time.
 _MAX_BODIES = 32
 _MAX_RESPONSES = 4
 #: Bytes of a response to send at once. The next chunk is sent when the buffer has space.
-_CHUNK = 256 * 1024
+_CHUNK_SIZE = 256 * 1024
 #: Minimum speed of a client that reads a large response, in bytes per second.
 _MIN_SPEED = 100_000
-#: Maximum bytes of a rejected body to read, because some clients send the entire body before they
-#: read the response.
+#: Maximum number of bytes to read and discard from a rejected body. Some clients read the response
+#: only after they have sent the entire body.
 _MAX_DISCARDED = 64 * 2**20
 
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _PAGE_HEADERS = (
-    # The page loads nothing from other hosts, and other pages cannot embed it in a frame.
+    # The page cannot load anything from other hosts, and other pages cannot embed it in a frame.
     (
         b"content-security-policy",
         b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -56,7 +56,7 @@ class ServiceMiddleware:
 
     Args:
         app: The application.
-        service: The service, for its settings and limits.
+        service: The service, for its settings, limits and metrics.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -65,25 +65,25 @@ class ServiceMiddleware:
         token = service.settings.token
         self._token = None if token is None else f"Bearer {token}".encode()
         self._hosts = {host.lower() for host in service.settings.allowed_hosts}
-        self._any_host = "*" in self._hosts  # before --host, which is not a pattern, is added
+        self._any_host = "*" in self._hosts  # checked before adding --host, which is not a pattern
         self._hosts |= {"localhost", service.settings.host.lower(), socket.gethostname().lower()}
         limits = service.limits
-        # Body bytes and response values are counted together. Both need about 16 bytes of memory
-        # each: a body byte as Python objects, a response value as an array element and JSON.
+        # Body bytes and response values share one limit, because each of them needs about 16 bytes
+        # of memory: a body byte as Python objects, a response value as an array element and JSON.
         self._free_memory = max(_MAX_BODIES * limits.body, _MAX_RESPONSES * limits.values)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        begin = time.perf_counter()
+        start = time.perf_counter()
         metrics = self._service.metrics
-        sender = _Sender(scope, send, self._service)
+        sender = _ResponseSender(scope, send, self._service)
         reserved = 0
 
         def reserve_memory(size: int) -> None:
             """Reserve memory until the response has been sent."""
             nonlocal reserved
             if size > self._free_memory:
-                message = "The memory limit for pending requests has been reached."
+                message = "The service has reached its memory limit for pending requests."
                 raise RequestRejected(message, 429, retry_after=1)
             self._free_memory -= size
             reserved += size
@@ -102,9 +102,9 @@ class ServiceMiddleware:
             self._free_memory += reserved
             route = _route_label(scope)
             metrics.requests.labels(route, str(sender.status)).inc()
-            metrics.request_seconds.labels(route).observe(time.perf_counter() - begin)
+            metrics.request_seconds.labels(route).observe(time.perf_counter() - start)
 
-    async def _handle(self, scope: Scope, receive: Receive, sender: _Sender) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, sender: _ResponseSender) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         self._check_host(headers.get(b"host", b"").decode("latin-1"))
         if is_api(scope["path"]):
@@ -112,10 +112,10 @@ class ServiceMiddleware:
                 raise RequestRejected("The service is shutting down.", 503, retry_after=5)
             self._check_token(headers.get(b"authorization", b""))
         body = await self._read_body(headers, receive, scope["state"]["reserve_memory"])
-        await _run(self._app, scope, body, receive, sender)
+        await _run_app(self._app, scope, body, receive, sender)
 
     def _check_host(self, host: str) -> None:
-        """Reject unknown host names to prevent DNS rebinding attacks."""
+        """Reject unknown host names, to prevent DNS rebinding attacks."""
         if self._any_host:
             return
         if match := _HOST.fullmatch(host):
@@ -157,7 +157,7 @@ class ServiceMiddleware:
             )
         limit, timeout = self._service.limits.body, self._service.limits.timeout
         size = length = int(headers.get(b"content-length", b"0"))
-        if b"expect" in headers:  # the client waits before it sends the body
+        if b"expect" in headers:  # the client waits for a response before it sends the body
             check_limit("max_body", limit, size, "bytes", 413)
         chunks: list[bytes] = []
         received = 0
@@ -187,7 +187,7 @@ class ServiceMiddleware:
         return b"".join(chunks)
 
 
-class _Sender:
+class _ResponseSender:
     """Sends a response.
 
     Attributes:
@@ -199,8 +199,9 @@ class _Sender:
     def __init__(self, scope: Scope, send: Send, service: Service) -> None:
         self._scope, self._send, self._timeout = scope, send, service.limits.timeout
         self._headers = [_NOSNIFF, *(() if is_api(scope["path"]) else _PAGE_HEADERS)]
-        # uvicorn may not close connections that it has just accepted. A client that expects 100 may
-        # not send the body after an error: the next request would be mistaken for the body.
+        # During the shutdown, uvicorn may not close connections that it has just accepted. A client
+        # that expects 100 may omit the body after an error, so that the next request would be
+        # mistaken for the body.
         if service.shutdown or b"expect" in dict(scope["headers"]):
             self._headers.append((b"connection", b"close"))
         self._abort: Callable[[], None] = scope["state"]["abort"]
@@ -216,7 +217,8 @@ class _Sender:
             async with asyncio.timeout(self._timeout + len(body) / _MIN_SPEED):
                 await self._send_chunks(message, body)
         except TimeoutError:
-            self._abort()  # closing the connection would wait for the client to read the response
+            # A graceful close would wait until the client has read the response.
+            self._abort()
             raise ClientDisconnect from None
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             self.finished = True
@@ -224,13 +226,13 @@ class _Sender:
     async def _send_chunks(self, message: Message, body: bytes) -> None:
         view = memoryview(body)
         while view:
-            await self._send({**message, "body": bytes(view[:_CHUNK]), "more_body": True})
-            await asyncio.sleep(0)  # detect a closed connection
-            view = view[_CHUNK:]
+            await self._send({**message, "body": bytes(view[:_CHUNK_SIZE]), "more_body": True})
+            await asyncio.sleep(0)  # lets the event loop detect a closed connection
+            view = view[_CHUNK_SIZE:]
         await self._send({**message, "body": b""})  # waits until the last chunk has been sent
 
     async def send_error(self, error: RequestRejected, receive: Receive) -> None:
-        """Send an error, or abort a partially sent response."""
+        """Send an error response, or abort a partially sent response."""
         if self.started:
             if not self.finished:
                 self._abort()
@@ -239,31 +241,33 @@ class _Sender:
             await error.response()(self._scope, receive, self)
 
 
-async def _run(app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender: _Sender) -> None:
+async def _run_app(
+    app: ASGIApp, scope: Scope, body: bytes, receive: Receive, sender: _ResponseSender
+) -> None:
     """Run the application. Cancel it if the client disconnects."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def replay() -> Message:
+    async def replay_body() -> Message:
         if not messages:
-            await asyncio.Event().wait()  # `watch` detects disconnects
+            await asyncio.Event().wait()  # forever; the other task detects disconnects
         return messages.pop()
 
     async def wait_for_disconnect() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    work = asyncio.ensure_future(app(scope, replay, sender))
-    watch = asyncio.ensure_future(wait_for_disconnect())
+    response = asyncio.ensure_future(app(scope, replay_body, sender))
+    disconnect = asyncio.ensure_future(wait_for_disconnect())
     try:
-        await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done() and not sender.finished:
-            work.cancel()
-            await asyncio.wait({work})
+        await asyncio.wait({response, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        if not response.done() and not sender.finished:
+            response.cancel()
+            await asyncio.wait({response})
             raise ClientDisconnect
-        await work
+        await response
     finally:
-        work.cancel()
-        watch.cancel()
+        response.cancel()
+        disconnect.cancel()
 
 
 def is_api(path: str) -> bool:
@@ -273,6 +277,6 @@ def is_api(path: str) -> bool:
 
 
 def _route_label(scope: Scope) -> str:
-    """Return the template of a route, because the number of label values must be bounded."""
+    """Return the path template of the route, because the number of label values must be bounded."""
     template: str | None = getattr(scope.get("route"), "path", None)
     return template or ("other" if is_api(scope["path"]) else "page")

@@ -14,34 +14,36 @@ FIXED_LIMITS = {
     "uses": 512,  # uses of a word in a projection
     "positions": 128,  # positions for substitutes; each requires a full softmax
     "k": 100,  # words or neighbors in a list
-    "task_bytes": 2**19,  # bytes of a request to a task model, whose parser is slow
-    "queries": 16,  # queries for neighbors; each is compared with every token of the index
+    "task_bytes": 2**19,  # bytes of a request to a task model, because its parser is slow
+    "queries": 16,  # queries for neighbors; each is compared with every token in the index
 }
 
 T = TypeVar("T")
-# Validation stops at the first invalid element. A body of 2 MB can contain a million elements;
+# Validation stops at the first invalid element. A body of 2 MB can contain a million elements, and
 # collecting all errors would block the event loop for half a minute.
 FailFastList = Annotated[list[T], Field(fail_fast=True)]
 
-# More than the number of fields of any request. Each unknown field causes an error.
+# More than the fields of any request. The limit bounds the number of errors for unknown fields.
 _MAX_FIELDS = 32
 
-_READ = "I read the book yesterday."
-_LETTER = "Can you read the letter now?"
+_EXAMPLE = "I read the book yesterday."
+_SECOND_EXAMPLE = "Can you read the letter now?"
 
 Sentence = str | FailFastList[str]
-Sentences = Annotated[FailFastList[Sentence], Field(min_length=1, examples=[[_READ, _LETTER]])]
+Sentences = Annotated[
+    FailFastList[Sentence], Field(min_length=1, examples=[[_EXAMPLE, _SECOND_EXAMPLE]])
+]
 # `LayerChoice` checks that the model has the layer.
 Layer = Annotated[str, Field(max_length=20)] | int
 Layers = Layer | Annotated[FailFastList[Layer], Field(min_length=1, max_length=64)]
-# Larger weights can cause an overflow of float32 in vectors, sums or norms.
+# Larger weights can overflow float32 in vectors, sums or norms.
 Weight = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Position = Annotated[int, Field(ge=0)]
 ListLength = Annotated[int, Field(ge=1, le=FIXED_LIMITS["k"])]
 
 
 class StrictRequest(BaseModel):
-    """A request. Unknown fields are rejected, because they may be misspelled names."""
+    """A request. Unknown fields are rejected, because they may be misspelled."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
@@ -85,7 +87,7 @@ class EmbedRequest(SentencesRequest, LayerRequest):
 
     layer: Layers = "all"
     gamma: Weight = 1.0
-    """With layer mix: the scale."""
+    """With layer mix: the scale of the weighted sum."""
     pooling: Literal["none", "mean"] = "none"
     """none: one vector per token. mean: one vector per sentence."""
 
@@ -139,7 +141,8 @@ class NeighborsRequest(LayerRequest):
     """Sentences with a word in brackets, or IDs of tokens in the index."""
     k: ListLength = 10
     words: Literal["any", "same", "other"] = "any"
-    """Words that can be neighbors: any word, or only the same word or other words."""
+    """Which words can be neighbors: any word, only the word of the query (same), or only other
+    words."""
     distinct: Literal["token", "sentence", "word"] = "sentence"
     """Remove duplicates. token: keep all tokens. sentence: list identical sentences once. word:
     list only the nearest token of each word."""
@@ -156,7 +159,7 @@ class ScoreRequest(SentencesRequest):
 
 
 class SubstitutesRequest(ModelRequest):
-    """List the words that the forward and backward language models predict."""
+    """List the words that the forward and backward language models predict at some positions."""
 
     sentence: Annotated[Sentence, Field(examples=["I [read] the book ."])]
     positions: FailFastList[Position] | None = None
@@ -182,7 +185,7 @@ class EmbeddingsRequest(BaseModel):
     input: Annotated[
         Annotated[str, Field(min_length=1)]
         | Annotated[FailFastList[Annotated[str, Field(min_length=1)]], Field(min_length=1)],
-        Field(examples=[_READ]),
+        Field(examples=[_EXAMPLE]),
     ]
     model: Annotated[str, Field(examples=["english"])]
     encoding_format: Literal["float", "base64"] = "float"

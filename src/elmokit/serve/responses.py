@@ -10,7 +10,7 @@ from elmokit.embed.substitutes import Candidate
 
 
 class ErrorDetail(BaseModel):
-    """An error message, and the limit that was exceeded, if any."""
+    """An error, and the limit that was exceeded, if any."""
 
     status: int
     message: str
@@ -25,7 +25,7 @@ class ErrorResponse(BaseModel):
 
 
 class TextResponse(BaseModel):
-    """The fields that all responses to requests with sentences contain."""
+    """The fields of all responses to requests with sentences."""
 
     model: str
     state: str
@@ -56,7 +56,7 @@ class EmbedResponse(TextResponse):
 
 
 class LayerCosines(BaseModel):
-    """Cosine similarities of all pairs of tokens. Null if a word has no static vector."""
+    """Cosine similarities of all pairs of tokens; null if a word has no static vector."""
 
     name: str
     matrix: list[list[float | None]]
@@ -121,7 +121,7 @@ class NeighborsResponse(BaseModel):
 
 
 class SentenceScores(Tokens):
-    """Log probabilities (natural logarithm) of each token, and perplexities."""
+    """Log probability (natural logarithm) of each token in both directions, and perplexities."""
 
     forward: list[float]
     backward: list[float]
@@ -210,7 +210,7 @@ class ModelCard(BaseModel):
 
 
 class ModelsResponse(BaseModel):
-    """The models, and all other resources of the service."""
+    """The models and all other resources of the service."""
 
     object: Literal["list"]
     data: list[ModelCard]

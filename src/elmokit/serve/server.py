@@ -25,12 +25,12 @@ with optional_imports("serve", "elmo serve"):
 #: Time limit in seconds for the headers of a request, from its first byte or, for the first request
 #: of a connection, from the start of the connection.
 _HEADER_SECONDS = 15.0
-#: Seconds until an idle connection is closed. Longer than the timeout of most proxies, which is one
-#: minute.
-_KEEP_ALIVE = 75
+#: Seconds until an idle connection is closed after a response. Longer than the timeout of most
+#: proxies, which is one minute.
+_KEEP_ALIVE_SECONDS = 75
 #: Maximum number of connections that the event loop accepts at once.
 _BACKLOG = 256
-#: Number of file descriptors for everything except connections.
+#: Number of file descriptors that are reserved for everything except connections.
 _OTHER_FILES = 128
 
 
@@ -39,11 +39,11 @@ class Server:
 
     Args:
         settings: The settings.
-        on_ready: Called with the server when the models are loaded.
+        on_ready: Called with the server when the models have been loaded.
 
     Attributes:
         service: The service.
-        url: The address.
+        url: The URL of the service.
         signal: The signal that stopped the server, if any.
     """
 
@@ -69,11 +69,12 @@ class Server:
                 server_header=False,
                 backlog=_BACKLOG,
                 limit_concurrency=1 + _allowed_connections(settings.limits.connections),
-                timeout_keep_alive=_KEEP_ALIVE,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=int(2 * settings.limits.timeout) + 5,
             )
         )
-        # uvicorn's handlers raise signals again after the shutdown. `_signals` replaces them.
+        # uvicorn's handlers raise signals again after the shutdown; `_handle_signals` replaces
+        # them.
         self._uvicorn.capture_signals = contextlib.nullcontext  # type: ignore
 
     def run(self) -> None:
@@ -82,7 +83,7 @@ class Server:
         Raises:
             ElmoError: A model, task model or index could not be loaded.
         """
-        with self._signals():
+        with self._handle_signals():
             asyncio.run(self._serve())
         if self.service.failure is not None:
             raise self.service.failure
@@ -108,10 +109,10 @@ class Server:
             self._on_ready(self)
 
     @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
+    def _handle_signals(self) -> Iterator[None]:
         """Stop on SIGINT, SIGTERM and SIGHUP, unless the signal is ignored (for example, nohup).
 
-        After the first signal, their default action is restored: A second signal ends the process.
+        The first signal restores their default actions, so that a second one ends the process.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -119,8 +120,8 @@ class Server:
         handled: list[int] = []
 
         def handle(signum: int, _: FrameType | None) -> None:
-            for number in handled:
-                signal.signal(number, signal.SIG_DFL)
+            for handled_signal in handled:
+                signal.signal(handled_signal, signal.SIG_DFL)
             self.signal = signum
             self.stop()
 
@@ -144,10 +145,10 @@ class _Connection(H11Protocol):
     _last_received = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timer. At the limit, close the oldest connection without a complete request."""
+        """Start the timer. At the limit, close the longest-idle connection."""
         super().connection_made(transport)
-        # A response is complete when the kernel has all of it. A client that does not read it could
-        # otherwise keep the connection open forever, and delay the shutdown.
+        # A response then counts as complete only when the kernel has all of it. Otherwise, a client
+        # that does not read it could keep the connection open forever and delay the shutdown.
         transport.set_write_buffer_limits(high=0)
         self.app_state = {**self.app_state, "abort": transport.abort}
         self._last_received = self.loop.time()
@@ -156,10 +157,10 @@ class _Connection(H11Protocol):
         if len(self.connections) >= self.limit_concurrency:
             connections = cast("set[_Connection]", self.connections)
             waiting = (c for c in connections if c._is_idle or c.cycle.more_body)
-            oldest = min(waiting, key=lambda connection: connection._last_received)
-            # The next connection must not count it, even if it is not closed by then.
-            self.connections.discard(oldest)
-            oldest.transport.abort()
+            longest_idle = min(waiting, key=lambda connection: connection._last_received)
+            # It must no longer count, even if it is not closed before the next connection is made.
+            self.connections.discard(longest_idle)
+            longest_idle.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Process data. Stop the timer when the headers are complete."""
@@ -176,7 +177,7 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Reject invalid HTTP. If the request has a response already, only close the connection."""
+        """Reject invalid HTTP. If the response has already started, only close the connection."""
         try:
             super().send_400_response(msg)
         except h11.LocalProtocolError:
@@ -201,10 +202,12 @@ def _bind(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-        return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
+        is_dual_stack = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(
+            address, family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual_stack
+        )
     except OSError as error:
-        reason = str(error.strerror).partition(" (")[0]  # without the address
+        reason = str(error.strerror).partition(" (")[0]  # omit the address
         raise ConfigError(
             f"Cannot listen on port {port} of '{host}': {reason}. Choose another address with "
             "--host, or another port with --port (0 for a free port)."

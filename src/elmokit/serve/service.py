@@ -1,4 +1,4 @@
-"""The state of the service, which all routes share: models, queue and status."""
+"""The state that all routes share: models, task models, index, queue and status."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ from elmokit.tasks.task import Task
 
 T = TypeVar("T")
 
-# Maximum tokens per batch. The full softmax costs several times as much per token as the biLM.
+# Maximum number of tokens per batch. Per token, the full softmax is several times as expensive as
+# the biLM.
 _HEAD_TOKENS = 512
 _TASK_TOKENS = 2048
-# Maximum characters of a token for models without a character encoder.
+# Maximum number of characters of a token for models without a character CNN.
 _MAX_CHARACTERS = 1000
 
 
@@ -42,7 +43,7 @@ class Service:
     Attributes:
         settings: The settings.
         limits: The limits on a request and on the queue.
-        metrics: The metrics for Prometheus.
+        metrics: The Prometheus metrics.
         batcher: The job queue and the compute thread.
         shutdown: Whether the service rejects new requests.
         failure: The error that occurred while loading the models, if any.
@@ -93,7 +94,9 @@ class Service:
             RequestRejected: 503 while they are being loaded.
         """
         if self._resources is None:
-            raise RequestRejected("The models are being loaded; see /readyz.", 503, retry_after=2)
+            raise RequestRejected(
+                "The models are still being loaded; see /readyz.", 503, retry_after=2
+            )
         return self._resources
 
 
@@ -103,7 +106,7 @@ class Resources:
     Attributes:
         models: The models by name; the first is the default.
         fingerprints: The fingerprint of each model.
-        max_characters: The number of characters to which each model truncates tokens.
+        max_characters: The number of characters to which tokens are truncated for each model.
         tasks: The task models by name.
         static: Static vectors for comparison, if any.
         index: The index for nearest-neighbor search, if any.
@@ -137,16 +140,16 @@ class Resources:
     def model(self, name: str | None) -> tuple[str, ElmoModel]:
         """Return the name of a model and the model. None selects the default model."""
         name = next(iter(self.models)) if name is None else name
-        return name, _find("model", name, self.models)
+        return name, _look_up("model", name, self.models)
 
     def task(self, name: str) -> SavedTask[Any]:
         """Return a task model."""
-        return _find("task", name, self.tasks)
+        return _look_up("task", name, self.tasks)
 
     def check_supported(self, name: str, state: str, *, language_model: bool = False) -> None:
-        """Reject requests that a model does not support.
+        """Reject a request that a model does not support.
 
-        The library would raise errors, too, but they contain the path of the model.
+        The library would also raise an error, but its message contains the path of the model.
         """
         model = self.models[name]
         if state == "warm" and model.warm is None:
@@ -162,16 +165,18 @@ class Resources:
                 param="model",
             )
 
-    @cache  # noqa: B019 (the service exists as long as the process)
+    @cache  # noqa: B019 (the resources exist as long as the process)
     def work(self, kind: str, name: str = "", state: str = "") -> Work:
         """Return the `Work` object for a computation with a model or a task model.
 
-        layers        (tokens, reduce) -> reduce(layers), where the layers are (L + 1, T, 2D)
-        score         lists of tokens -> their `SentenceScore`
-        substitutes   (tokens, positions, k) -> the `Substitutes` at each position
-        task          examples -> their predictions
+        The kind determines what is computed for each item:
 
-        The items of other kinds are functions, and their results are the values that they return.
+        layers        (tokens, reduce) -> reduce(layers), where the layers are (L + 1, T, 2D)
+        score         tokens -> `SentenceScore`
+        substitutes   (tokens, positions, k) -> the `Substitutes` at each position
+        task          example -> prediction
+
+        For other kinds, the items are functions without arguments, which are called.
         """
         if not name:
             return Work(kind, lambda functions: [function() for function in functions], budget=0)
@@ -179,12 +184,12 @@ class Resources:
             return Work(f"task:{name}", self.tasks[name].predict, _TASK_TOKENS)
         elmo: Any = self.models[name]
 
-        def reduced_layers(items: list[Any]) -> list[Any]:
+        def compute_reduced_layers(items: list[Any]) -> list[Any]:
             layers = elmo.compute([tokens for tokens, _ in items], state)
             return [reduce(h) for (_, reduce), h in zip(items, layers, strict=True)]
 
         run = {
-            "layers": reduced_layers,
+            "layers": compute_reduced_layers,
             "score": lambda items: score(elmo, items, state),
             "substitutes": lambda items: [substitutes_at(elmo, *i, state=state) for i in items],
         }[kind]
@@ -193,7 +198,7 @@ class Resources:
         return Work(f"{kind}:{name}", run, _HEAD_TOKENS)
 
     def _share_model(self, saved: SavedTask[Any]) -> SavedTask[Any]:
-        """Replace the biLM of a task model if an identical model is already loaded."""
+        """Replace the biLM of a task model by an identical model that is already loaded, if any."""
         if saved.elmo is None:
             return saved
         state = saved.config.elmo.state
@@ -204,7 +209,7 @@ class Resources:
         return saved
 
     def _open_index(self, directory: Path) -> None:
-        """Open an index, and find the model that it was built with."""
+        """Open an index and find the model that it was built with."""
         index = TokenIndex.open(directory)
         for name, model in self.models.items():
             with suppress(ConfigError):
@@ -215,18 +220,19 @@ class Resources:
                 index.meta = replace(index.meta, inputs=inputs)
                 return
         raise ConfigError(
-            f"The index {directory} was built with a model that is not served (served: "
+            f"The index {directory} was built with a model that is not loaded (loaded models: "
             f"{', '.join(self.models)}). Add that model with --model NAME=PATH, or rebuild the "
-            "index with: elmo index"
+            "index with `elmo index`."
         )
 
 
-def _find(kind: str, name: str, entries: Mapping[str, T]) -> T:
+def _look_up(kind: str, name: str, entries: Mapping[str, T]) -> T:
     if name in entries:
         return entries[name]
     raise RequestRejected(
         f"Unknown {kind} '{name:.80}'.{suggest(name, entries)} Available {kind}s: "
-        f"{', '.join(entries) or 'none'}. To serve one, use: elmo serve --{kind} NAME=PATH",
+        f"{', '.join(entries) or 'none'}. To add one, start the service "
+        f"with: elmo serve --{kind} NAME=PATH",
         404,
         param="model" if kind == "model" else "name",
     )

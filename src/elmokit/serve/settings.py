@@ -18,17 +18,18 @@ BUNDLED = "english"
 
 
 class Limits(settings.Settings):
-    """The limits that can be configured with options of `elmo serve`.
+    """The limits that can be set with options of `elmo serve`.
 
     Attributes:
-        body: Maximum bytes per request body.
-        tokens: Maximum tokens per request.
-        sentences: Maximum sentences per request.
+        body: Maximum size of a request body in bytes.
+        tokens: Maximum number of tokens per request.
+        sentences: Maximum number of sentences per request.
         values: Maximum number of floating-point values per response.
-        queue: Maximum pending requests. Further requests are rejected.
-        connections: Maximum open connections. Idle ones are closed first.
-        timeout: Time limit in seconds for receiving a request, for computing the response, and for
-            sending it.
+        queue: Maximum number of waiting requests. Further requests are rejected.
+        connections: Maximum number of open connections. When it is reached, the longest-idle one
+            is closed.
+        timeout: Time limit in seconds, separately for receiving a request, computing the response
+            and sending it.
     """
 
     body: Count = 2 * 2**20
@@ -46,7 +47,7 @@ class Settings(settings.Settings):
     Attributes:
         host: The address to listen on.
         port: The port to listen on; 0 selects a free port.
-        models: Models by name, as in `elmokit.load`; None is the bundled model. The first model
+        models: Arguments of `elmokit.load` by name; None is the bundled model. The first model
             is the default for requests.
         tasks: Directories of trained task models by name.
         task_files: Python files that define custom tasks.
@@ -79,7 +80,7 @@ class Settings(settings.Settings):
     limits: Limits = field(default_factory=Limits)
 
     @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _check_combinations(self) -> Self:
         if not self.models:
             raise invalid("models", {}, "at least one model (--model NAME=PATH)")
         if self.token is not None and (not self.token.isascii() or not self.token.strip()):
@@ -90,18 +91,18 @@ class Settings(settings.Settings):
 
 
 def parse_named_paths(arguments: Sequence[str], option: str) -> dict[str, str]:
-    """Parse the NAME=PATH arguments of an option. Names must be unique."""
-    values: dict[str, str] = {}
+    """Parse the NAME=PATH arguments of an option, which must have unique names."""
+    paths: dict[str, str] = {}
     for argument in arguments:
-        name, _, value = argument.partition("=")
-        if not value or not name.replace("-", "").replace("_", "").isalnum():
+        name, _, path = argument.partition("=")
+        if not path or not name.replace("-", "").replace("_", "").isalnum():
             raise ConfigError(
                 f"Invalid --{option} '{argument}': expected NAME=PATH, where NAME consists of "
                 "letters, digits, - and _."
             )
-        if name in values:
+        if name in paths:
             raise ConfigError(
                 f"Duplicate name '{name}' in --{option}. Use a unique name for each {option}."
             )
-        values[name] = value
-    return values
+        paths[name] = path
+    return paths

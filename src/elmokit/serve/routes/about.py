@@ -24,7 +24,7 @@ _START_TIME = int(time.time())
 
 @router.get("/v1/models", response_model=responses.ModelsResponse)
 async def models(request: Request) -> Response:
-    """List the models in OpenAI's format, and all other resources of the service."""
+    """List the models in OpenAI's format and all other resources of the service."""
     service = get_service(request)
     resources, index = service.resources, service.resources.index
     values = {
@@ -75,7 +75,7 @@ async def metrics(request: Request) -> Response:
 
 
 def _describe(resources: Resources, name: str) -> dict[str, Any]:
-    """Describe a model, without revealing its path."""
+    """Describe a model without revealing its path."""
     model = resources.models[name]
     return {
         "id": name,

@@ -1,4 +1,4 @@
-"""Shared functions of the routes: parse layers, tokenize sentences and compute layers."""
+"""Functions that the routes share: parse layers, tokenize sentences and compute layers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from elmokit.text.marked import MarkedWord
 
 T = TypeVar("T")
 
-#: Maximum size of a request to tokenize on the event loop, which takes up to 0.1 seconds.
-_MAX_BYTES = 65536
-#: Number of bytes that can be tokenized in about the time in which a token is embedded.
+#: Maximum size in bytes of a request that is tokenized on the event loop, which takes up to 0.1
+#: seconds.
+_MAX_EVENT_LOOP_BYTES = 65536
+#: Number of bytes that can be tokenized in about the time it takes to embed a token.
 _BYTES_PER_COST = 2048
 
 
-class _Request(Request):
+class _OrjsonRequest(Request):
     async def json(self) -> Any:
         return orjson.loads(await self.body())
 
@@ -48,13 +49,13 @@ class OrjsonRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_json(request: Request) -> Response:
-            return await handle(_Request(request.scope, request.receive))
+            return await handle(_OrjsonRequest(request.scope, request.receive))
 
         return handle_json
 
 
 def get_service(request: Request) -> Service:
-    """Return the service that received a request."""
+    """Return the service that handles a request."""
     service: Service = request.app.state.service
     return service
 
@@ -70,7 +71,7 @@ def parse_layer_choices(
 
 
 def json_response(values: Any) -> Response:
-    """Return values and arrays as JSON. Floats have as few digits as represent them exactly."""
+    """Return values and arrays as JSON, with as few digits per float as represent it exactly."""
     body = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(body, media_type="application/json")
 
@@ -86,8 +87,8 @@ class Texts:
         model: The name of the model.
         elmo: The model.
         tokens: The tokens of each sentence.
-        offsets: (start, end) of each token in its string; None for lists of tokens.
-        truncated: The tokens of each sentence, in which very long tokens are truncated.
+        offsets: The (start, end) of each token in the sentence; None for lists of tokens.
+        truncated: The tokens of each sentence, with very long tokens truncated.
         warnings: Warnings for the client.
     """
 
@@ -132,7 +133,7 @@ async def tokenize_request(
     tokens = [words for words, _ in tokenized]
     max_tokens = min(service.limits.tokens, max_tokens)
     check_limit("max_tokens", max_tokens, sum(map(len, tokens)), "tokens")
-    # Characters beyond this limit do not affect the vector, but would fill the token cache.
+    # Characters beyond this limit do not affect the vectors, but would fill up the token cache.
     max_characters = service.resources.max_characters[name]
     truncated = [[token[:max_characters] for token in words] for words in tokens]
     long_tokens = truncated_tokens(elmo.config, tokens)
@@ -161,7 +162,7 @@ async def compute_layers(
     service.resources.check_supported(texts.model, state)
     if values is None:
         values = sum(texts.lengths) * texts.elmo.config.n_layers * texts.elmo.config.output_dim
-    check_limit("max_values", service.limits.values, values, "values in the response")
+    check_limit("max_values", service.limits.values, values, "response values")
     request.state.reserve_memory(values)
     work = service.resources.work("layers", texts.model, state)
     costs = [max(1, n) for n in texts.lengths]
@@ -175,7 +176,7 @@ async def run_queued(request: Request, kind: str, function: Callable[[], T], cos
         request: The request.
         kind: The label in the metrics.
         function: The function.
-        cost: An estimate that is proportional to its time. 1 is the time to embed a token.
+        cost: An estimate of the time, as a multiple of the time to embed a token.
     """
     service = get_service(request)
     work = service.resources.work(kind)
@@ -186,7 +187,7 @@ async def run_queued(request: Request, kind: str, function: Callable[[], T], cos
 async def run_tokenizer(request: Request, function: Callable[[], T]) -> T:
     """Call a function that tokenizes a request, on the compute thread if the request is large."""
     size = len(await request.body())
-    if size <= _MAX_BYTES:
+    if size <= _MAX_EVENT_LOOP_BYTES:
         return function()
     return await run_queued(request, "tokenize", function, size // _BYTES_PER_COST)
 
@@ -199,7 +200,7 @@ class Uses(NamedTuple):
 
     Attributes:
         tokens: The sentence, without brackets.
-        offsets: (start, end) of each token in its string; None for lists of tokens and for
+        offsets: The (start, end) of each token in the sentence; None for lists of tokens and for
             sentences with brackets.
         positions: The positions of the word.
     """
@@ -240,7 +241,7 @@ def _find_uses(sentence: str | list[str], i: int, word: str | None) -> Uses:
 def static_neighbors(
     table: StaticVectors | None, word: str | None, k: int
 ) -> list[dict[str, Any]] | None:
-    """Return the words with the most similar static vectors, or None for an unknown word."""
+    """Return the words with the most similar static vectors, or None if the word has no vector."""
     if table is None or word is None or word not in table:
         return None
     return [{"word": w, "score": round(cosine, 6)} for w, cosine in table.neighbors(word, k)]

@@ -48,7 +48,7 @@ from elmokit.text.marked import MarkedWord
 router = APIRouter(tags=["comparison"], route_class=OrjsonRoute)
 
 _STATIC_NEIGHBORS = 8
-#: Number of tokens of the index that can be searched in about the time in which one is embedded.
+#: Number of tokens in the index that can be searched in about the time it takes to embed a token.
 _TOKENS_PER_COST = 2000
 
 
@@ -57,7 +57,7 @@ _TOKENS_PER_COST = 2000
 
 @router.post("/v1/similarity", response_model=responses.SimilarityResponse)
 async def similarity(body: SimilarityRequest, request: Request) -> Response:
-    """Return the cosines between all tokens in each layer."""
+    """Return the cosine similarities of all tokens in each layer."""
     static = get_service(request).resources.static
     max_tokens = FIXED_LIMITS["matrix_tokens"]
     texts = await tokenize_request(request, body.model, body.sentences, max_tokens)
@@ -90,7 +90,7 @@ def _cosines(vectors: FloatArray) -> FloatArray:
 
 
 def _static_cosines(table: StaticVectors, words: Sequence[str]) -> FloatArray:
-    """Return the cosines of static vectors. Unknown words have NaN, which is null in JSON."""
+    """Return the cosines of static vectors; NaN (null in JSON) for unknown words."""
     vectors, known = table.look_up(words)
     cosines = _cosines(vectors)
     cosines[~np.outer(known, known)] = np.nan
@@ -136,7 +136,9 @@ async def project(body: ProjectRequest, request: Request) -> Response:
             "sentences": texts.sentences(),
             "points": points,
             "sentences_without_word": [i for i, use in enumerate(uses) if not use.positions],
-            "layers": _planes(vectors, choices, [p["sense"] for p in points], body.clusters),
+            "layers": _project_layers(
+                vectors, choices, [p["sense"] for p in points], body.clusters
+            ),
             "static": static_neighbors(static, word, _STATIC_NEIGHBORS),
         }
         return json_response(response)
@@ -144,29 +146,29 @@ async def project(body: ProjectRequest, request: Request) -> Response:
     return await run_queued(request, "project", project, len(points))
 
 
-def _planes(
+def _project_layers(
     vectors: FloatArray,
     choices: Sequence[LayerChoice],
     senses: Sequence[Any],
     clusters: str | int,
 ) -> list[dict[str, Any]]:
-    """Project each layer onto a plane, aligned with the plane of the last requested layer."""
+    """Project each layer choice onto a plane, aligned with that of the last single layer."""
     selected = [choice.apply(vectors) for choice in choices]
     planes = [plane.principal_plane(points) for points in selected]
     layers = [i for i, choice in enumerate(choices) if choice.number is not None]
     reference = planes[layers[-1] if layers else 0][0]
-    known = [i for i, sense in enumerate(senses) if sense is not None]
-    known_senses = [str(senses[i]) for i in known]
+    labeled = [i for i, sense in enumerate(senses) if sense is not None]
+    gold_senses = [str(senses[i]) for i in labeled]
     rows = []
     for choice, points, (coordinates, explained) in zip(choices, selected, planes, strict=True):
-        labels = plane.cluster(points, None if clusters == "auto" else int(clusters))
-        purity = plane.purity(labels[known].tolist(), known_senses) if known else None
+        cluster_ids = plane.cluster(points, None if clusters == "auto" else int(clusters))
+        purity = plane.purity(cluster_ids[labeled].tolist(), gold_senses) if labeled else None
         rows.append(
             {
                 "name": choice.label,
                 "coordinates": np.round(plane.align(coordinates, reference), 5),
                 "explained": explained,
-                "clusters": labels,
+                "clusters": cluster_ids,
                 "sense_purity": purity,
                 "mean_cosine": round(plane.mean_cosine(points), 4),
             }
@@ -179,37 +181,41 @@ def _planes(
 
 @router.post("/v1/neighbors", response_model=responses.NeighborsResponse)
 async def neighbors(body: NeighborsRequest, request: Request) -> Response:
-    """Return the nearest neighbors of words in context, among the tokens of the index."""
+    """Return the nearest neighbors of words in context among the tokens in the index."""
     resources = get_service(request).resources
     index = resources.index
     if index is None:
         raise RequestRejected(
-            "The service has no index. Build one with: elmo index TEXT -o INDEX, and start the "
-            "service with: elmo serve --index INDEX",
+            "The service has no index. Build one with `elmo index TEXT -o INDEX`, and start the "
+            "service with `elmo serve --index INDEX`.",
             404,
         )
     name, elmo = resources.model(resources.index_model)
-    is_set = "layer" in body.model_fields_set or body.mix is not None
-    choices = parse_layer_choices(body, elmo) if is_set else None
+    has_layer = "layer" in body.model_fields_set or body.mix is not None
+    choices = parse_layer_choices(body, elmo) if has_layer else None
 
-    def parse() -> list[Query]:
-        return [_parse(query, i, index) for i, query in enumerate(body.queries)]
+    def parse_queries() -> list[Query]:
+        return [_parse_query(query, i, index) for i, query in enumerate(body.queries)]
 
     filter = NeighborFilter(body.words, body.distinct, body.other_sentences)
     static = resources.static if body.static else None
 
     def search() -> list[dict[str, Any]]:
         results = index.search(queries, choices, k=body.k, filter=filter, min_count=body.min_count)
-        words = [static_neighbors(static, query.marked.word, body.k) for query in queries]
-        return [{**result.to_dict(), "static": s} for result, s in zip(results, words, strict=True)]
+        static_lists = [static_neighbors(static, query.marked.word, body.k) for query in queries]
+        return [
+            {**result.to_dict(), "static": static_list}
+            for result, static_list in zip(results, static_lists, strict=True)
+        ]
 
     cost = index.n_tokens * len(choices or index.default_choices) // _TOKENS_PER_COST
     try:
-        queries = await run_tokenizer(request, parse)
-        new = [i for i, query in enumerate(queries) if query.token_id is None]
-        texts = await tokenize_request(request, name, [list(queries[i].marked.tokens) for i in new])
+        queries = await run_tokenizer(request, parse_queries)
+        pending = [i for i, query in enumerate(queries) if query.token_id is None]
+        sentences = [list(queries[i].marked.tokens) for i in pending]
+        texts = await tokenize_request(request, name, sentences)
         layers = await compute_layers(request, texts, index.meta.state)
-        for i, h in zip(new, layers, strict=True):
+        for i, h in zip(pending, layers, strict=True):
             queries[i] = replace(queries[i], layers=h[:, queries[i].marked.position])
         results = await run_queued(request, "neighbors", search, cost)
     except ConfigError as error:
@@ -222,7 +228,7 @@ async def neighbors(body: NeighborsRequest, request: Request) -> Response:
 
 
 def describe_index(index: TokenIndex, model: str) -> dict[str, Any]:
-    """Describe an index, without revealing its path."""
+    """Describe an index without revealing its path."""
     meta = index.meta
     return {
         "model": model,
@@ -235,8 +241,8 @@ def describe_index(index: TokenIndex, model: str) -> dict[str, Any]:
     }
 
 
-def _parse(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Query:
-    """Parse a query. The vectors of sentences are computed later."""
+def _parse_query(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Query:
+    """Parse a query. The vectors of the words in sentences are computed later."""
     if isinstance(query, int):
         if query >= index.n_tokens:
             raise RequestRejected(

@@ -60,38 +60,40 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
     media_type = _negotiate(",".join(request.headers.getlist("accept")))
     texts = await tokenize_request(request, body.model, body.sentences)
     choices = parse_layer_choices(body, texts.elmo, body.gamma)
-    stacked = isinstance(body.layer, list) or body.layer == "all"
+    is_stacked = isinstance(body.layer, list) or body.layer == "all"
     dim, *other_dims = {choice.dim(texts.elmo.config.output_dim) for choice in choices}
     if other_dims:
         raise RequestRejected(
-            "Request 'concat' separately, because its vectors are longer.", param="layer"
+            "Cannot combine 'concat' with other layers, because its vectors are longer. Request it "
+            "separately.",
+            param="layer",
         )
-    pooled = body.pooling == "mean"
-    if pooled:
+    is_pooled = body.pooling == "mean"
+    if is_pooled:
         _check_not_empty("sentences", texts.lengths)
 
     def reduce(layers: FloatArray) -> FloatArray:
         selected = np.stack([choice.apply(layers) for choice in choices])
-        selected = selected if stacked else selected[0]
-        return selected.mean(axis=-2, keepdims=True) if pooled else selected
+        selected = selected if is_stacked else selected[0]
+        return selected.mean(axis=-2, keepdims=True) if is_pooled else selected
 
-    rows = len(texts.tokens) if pooled else sum(texts.lengths)
+    rows = len(texts.tokens) if is_pooled else sum(texts.lengths)
     values = rows * len(choices) * dim
     vectors = await compute_layers(request, texts, body.state, reduce, values)
     names = [int(c.name) if c.name.isdigit() else c.name for c in choices]
     info = {
         "model": texts.model,
         "state": body.state,
-        "layer": names if stacked else names[0],
+        "layer": names if is_stacked else names[0],
         "pooling": body.pooling,
         "dim": dim,
     }
     if media_type == _NPY:
-        return _npy(vectors)
+        return _npy_response(vectors)
     if media_type == _ARROW:
-        return await asyncio.to_thread(_arrow, vectors, texts, info)
+        return await asyncio.to_thread(_arrow_response, vectors, texts, info)
     sentences = [
-        {**sentence, "vectors": np.ascontiguousarray(h[..., 0, :] if pooled else h)}
+        {**sentence, "vectors": np.ascontiguousarray(h[..., 0, :] if is_pooled else h)}
         for sentence, h in zip(texts.sentences(), vectors, strict=True)
     ]
     return json_response({**texts.response(body.state), **info, "sentences": sentences})
@@ -109,11 +111,11 @@ def _negotiate(accept: str) -> str:
     if qualities.get(best):
         return best
     raise RequestRejected(
-        f"Unsupported Accept '{accept:.80}': expected {_JSON}, {_NPY} or {_ARROW}.", 406
+        f"Unsupported Accept header '{accept:.80}': expected {_JSON}, {_NPY} or {_ARROW}.", 406
     )
 
 
-def _npy(vectors: Sequence[FloatArray]) -> Response:
+def _npy_response(vectors: Sequence[FloatArray]) -> Response:
     """Return one array: the vectors of all sentences, concatenated along the token axis."""
     file = io.BytesIO()
     np.save(file, np.concatenate(vectors, axis=-2))
@@ -121,7 +123,7 @@ def _npy(vectors: Sequence[FloatArray]) -> Response:
     return Response(file.getvalue(), media_type=_NPY, headers=headers)
 
 
-def _arrow(vectors: Sequence[FloatArray], texts: Texts, info: dict[str, Any]) -> Response:
+def _arrow_response(vectors: Sequence[FloatArray], texts: Texts, info: dict[str, Any]) -> Response:
     """Return a table with the columns sentence, token, start and end, and one column per layer.
 
     Columns are named as in the Parquet files of `elmo embed`: `vector`, or `layer_0` and so on.
@@ -151,10 +153,10 @@ def _arrow(vectors: Sequence[FloatArray], texts: Texts, info: dict[str, Any]) ->
         name: pa.array([row[k] for row in rows], kind)
         for k, (name, kind) in enumerate(types.items())
     }
-    joined, layer = np.concatenate(vectors, axis=-2), info["layer"]
-    stacked = isinstance(layer, list)
-    names = [f"layer_{name}" for name in layer] if stacked else ["vector"]
-    for name, h in zip(names, joined if stacked else [joined], strict=True):
+    all_vectors, layer = np.concatenate(vectors, axis=-2), info["layer"]
+    is_stacked = isinstance(layer, list)
+    names = [f"layer_{name}" for name in layer] if is_stacked else ["vector"]
+    for name, h in zip(names, all_vectors if is_stacked else [all_vectors], strict=True):
         columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(h.reshape(-1)), h.shape[-1])
     table = pa.table(columns).replace_schema_metadata({"elmo": orjson.dumps(info)})
     sink = pa.BufferOutputStream()
@@ -173,7 +175,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     A text can have several sentences, which are embedded independently.
     """
     inputs = [body.input] if isinstance(body.input, str) else body.input
-    sentences, text_ids = await run_tokenizer(request, partial(_split, inputs))
+    sentences, text_ids = await run_tokenizer(request, partial(_split_texts, inputs))
     texts = await tokenize_request(request, body.model, sentences)
     dim = texts.elmo.config.output_dim
     if body.dimensions not in (None, dim):
@@ -210,8 +212,8 @@ def _encode(vector: FloatArray, encoding: str) -> FloatArray | str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
-def _split(inputs: list[str]) -> tuple[list[str], list[int]]:
-    """Return the sentences of all texts, and for each sentence the index of its text."""
+def _split_texts(inputs: list[str]) -> tuple[list[str], list[int]]:
+    """Return the sentences of all texts, and the index of the text of each sentence."""
     pairs = [(sentence, i) for i, text in enumerate(inputs) for sentence in split_sentences(text)]
     return [sentence for sentence, _ in pairs], [i for _, i in pairs]
 
@@ -219,4 +221,6 @@ def _split(inputs: list[str]) -> tuple[list[str], list[int]]:
 def _check_not_empty(param: str, lengths: Iterable[int]) -> None:
     for i, n in enumerate(lengths):
         if not n:
-            raise RequestRejected(f"{param}[{i}] has no tokens. Remove it.", param=param)
+            raise RequestRejected(
+                f"{param}[{i}] has no tokens; expected at least one. Remove it.", param=param
+            )

@@ -54,7 +54,7 @@ async def score(body: ScoreRequest, request: Request) -> Response:
 
 @router.post("/v1/substitutes", response_model=responses.SubstitutesResponse)
 async def substitutes(body: SubstitutesRequest, request: Request) -> Response:
-    """Return the most probable words given the left context, the right context, and both."""
+    """Return the most probable words given the left context, the right context and both."""
     service = get_service(request)
     sentence, positions = body.sentence, body.positions
     if isinstance(sentence, str) and positions is None and "[" in sentence:
@@ -104,7 +104,7 @@ async def predict(name: str, body: TaskRequest, request: Request) -> Response:
     size = len(await request.body())
     check_limit("task_bytes", FIXED_LIMITS["task_bytes"], size, "bytes", 413)
     # Always on the compute thread, because `catch_warnings` is not thread-safe.
-    parse = partial(_parse, saved.task, body.examples)
+    parse = partial(_parse_examples, saved.task, body.examples)
     groups, messages = await run_queued(request, "parse", parse, size // 1024)
     examples = [example for group in groups for example in group]
     lengths = [sum(map(len, example.texts)) for example in examples]
@@ -139,10 +139,10 @@ def _describe(name: str, saved: SavedTask[Any]) -> dict[str, Any]:
     }
 
 
-def _parse(
+def _parse_examples(
     task: Task[Any], inputs: Sequence[str | dict[str, Any]]
 ) -> tuple[list[list[Any]], list[str]]:
-    """Parse inputs like lines of a file. Return the examples of each input, and all warnings."""
+    """Parse inputs like the lines of a file. Return the examples of each input and all warnings."""
     groups: list[list[Any]] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ElmoWarning)
@@ -150,7 +150,9 @@ def _parse(
             input_format = "text" if isinstance(example, str) else "jsonl"
             if input_format not in task.inputs:
                 expected = ", ".join(task.inputs)
-                message = f"Example {i} has format {input_format}; the task supports: {expected}."
+                message = (
+                    f"Example {i} is in format '{input_format}', but the task expects: {expected}."
+                )
                 raise RequestRejected(message, param="examples")
             text = example if isinstance(example, str) else json.dumps(example, ensure_ascii=False)
             lines = [Line(f"example {i}", n, line) for n, line in enumerate(text.split("\n"), 1)]
