@@ -190,9 +190,10 @@ class Batcher:
             # A job is always accepted if the queue is empty, because the estimate may be wrong.
             if len(self._jobs) >= self._max_jobs or (self._jobs and excess > 0):
                 raise RequestRejected(
-                    f"Too many requests: {len(self._jobs):,} are waiting, and the estimated wait is "
-                    f"{seconds_to_finish:.1f} seconds. The limits are {self._max_jobs:,} "
-                    f"requests (--queue) and {_MAX_WAIT * self._timeout:g} seconds (half of --timeout).",
+                    f"Too many requests: {len(self._jobs):,} are waiting, and the estimated wait "
+                    f"is {seconds_to_finish:.1f} seconds. The limits are {self._max_jobs:,} "
+                    f"requests (--queue) and {_MAX_WAIT * self._timeout:g} seconds (half of "
+                    "--timeout).",
                     429,
                     retry_after=min(max(math.ceil(excess), 1), _MAX_RETRY_SECONDS),
                     limit={"name": "queue", "value": self._max_jobs, "actual": len(self._jobs)},

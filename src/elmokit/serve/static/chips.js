@@ -1,14 +1,14 @@
 // The tokens of sentences as chips; one of them is selected.
 
-import { el, roving } from "./dom.js";
-import { number, shade, short } from "./scale.js";
+import { el, rovingFocus } from "./dom.js";
+import { formatNumber, shade, formatShort } from "./scale.js";
 
 export class Chips {
-  /** Calls `chosen(sentence, token, join)` on selection; arrow keys select as they move. */
-  constructor(box, chosen, label = "Words of your sentences") {
+  /** `onSelect(sentence, token, join)` is called on selection; arrow keys also select. */
+  constructor(box, onSelect, label = "Words of your sentences") {
     this.box = box;
-    this.drawn = null;
-    this.chosen = chosen;
+    this.drawnKey = null;
+    this.onSelect = onSelect;
     box.className = "chips";
     box.setAttribute("role", "radiogroup");
     box.setAttribute("aria-label", label);
@@ -16,25 +16,25 @@ export class Chips {
       const chip = event.target.closest(".chip");
       if (chip) this.choose(chip, null);
     });
-    roving(box, ".chip", (_, chip) => this.choose(chip, "chip"));
+    rovingFocus(box, ".chip", (_, chip) => this.choose(chip, "chip"));
   }
 
   choose(chip, join) {
-    this.chosen(Number(chip.dataset.sentence), Number(chip.dataset.token), join);
+    this.onSelect(Number(chip.dataset.sentence), Number(chip.dataset.token), join);
   }
 
   /** Draw the chips, unless the sentences are unchanged. */
   draw(sentences) {
-    const drawn = JSON.stringify(sentences);
-    if (drawn === this.drawn) return;
-    this.drawn = drawn;
-    const several = sentences.length > 1;
+    const key = JSON.stringify(sentences);
+    if (key === this.drawnKey) return;
+    this.drawnKey = key;
+    const hasSeveral = sentences.length > 1;
     this.box.replaceChildren(
       ...sentences.map((tokens, i) =>
         el(
           "div",
           { class: "chip-row" },
-          several
+          hasSeveral
             ? el("span", { class: "row-number", "aria-hidden": "true" }, String(i + 1))
             : null,
           ...tokens.map((token, k) => chip(token, i, k)),
@@ -47,18 +47,18 @@ export class Chips {
   mark(sentence, token, value = null) {
     for (const chip of this.box.querySelectorAll(".chip")) {
       const [i, k] = [Number(chip.dataset.sentence), Number(chip.dataset.token)];
-      const on = i === sentence && k === token;
-      chip.setAttribute("aria-checked", on);
-      chip.setAttribute("tabindex", on ? "0" : "-1");
+      const isSelected = i === sentence && k === token;
+      chip.setAttribute("aria-checked", isSelected);
+      chip.setAttribute("tabindex", isSelected ? "0" : "-1");
       if (value === null) continue;
-      const cosine = on ? 1 : value(i, k);
+      const cosine = isSelected ? 1 : value(i, k);
       shade(chip, cosine);
-      chip.lastChild.textContent = on ? "selected" : short(cosine);
+      chip.lastChild.textContent = isSelected ? "selected" : formatShort(cosine);
       chip.setAttribute(
         "aria-label",
-        on
+        isSelected
           ? `${chip.firstChild.textContent}, selected`
-          : `${chip.firstChild.textContent}, cosine ${number(cosine)}`,
+          : `${chip.firstChild.textContent}, cosine ${formatNumber(cosine)}`,
       );
     }
   }

@@ -24,23 +24,23 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** Delay `work` until there was no input for a while. */
+/** Delay `work` until there has been no input for a while. */
 export function debounced(work, milliseconds = 350) {
   let timer = null;
-  const later = (...given) => {
+  const later = (...args) => {
     clearTimeout(timer);
     timer = setTimeout(() => {
       timer = null;
-      work(...given);
+      work(...args);
     }, milliseconds);
   };
   later.waiting = () => timer !== null;
   return later;
 }
 
-/** Connect an input field with the view: call `changed` after typing, `show` to set its text. */
-export function field(input, changed) {
-  const later = debounced(() => changed(input.value));
+/** Connect an input field to the view: `onChange` is called after typing, `show` sets the text. */
+export function field(input, onChange) {
+  const later = debounced(() => onChange(input.value));
   input.addEventListener("input", () => {
     grow(input);
     later();
@@ -65,29 +65,29 @@ export function grow(area) {
 /**
  * Move the focus among the items of a group with arrow keys, Home and End (roving tabindex).
  *
- * If given, `chosen(index, item)` is called after each move.
+ * `onMove(index, item)` is called after each move.
  */
-export function roving(group, selector, chosen = null) {
+export function rovingFocus(group, selector, onMove = null) {
   group.addEventListener("keydown", (event) => {
     const items = [...group.querySelectorAll(selector)];
-    const at = items.indexOf(document.activeElement);
-    if (at < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    const index = items.indexOf(document.activeElement);
+    if (index < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    let to = step === undefined ? null : (at + step + items.length) % items.length;
-    if (event.key === "Home") to = 0;
-    if (event.key === "End") to = items.length - 1;
-    if (to === null) return;
+    let next = step === undefined ? null : (index + step + items.length) % items.length;
+    if (event.key === "Home") next = 0;
+    if (event.key === "End") next = items.length - 1;
+    if (next === null) return;
     event.preventDefault();
-    for (const item of items) item.setAttribute("tabindex", item === items[to] ? "0" : "-1");
-    items[to].focus();
-    chosen?.(to, items[to]);
+    for (const item of items) item.setAttribute("tabindex", item === items[next] ? "0" : "-1");
+    items[next].focus();
+    onMove?.(next, items[next]);
   });
 }
 
-/** A group of radio buttons; `choices` are [value, label, title]. */
-export function choice(group, choices, changed) {
+/** Create a group of radio buttons; `options` are [value, label, title]. */
+export function radioGroup(group, options, onChange) {
   group.replaceChildren(
-    ...choices.map(([value, words, title]) =>
+    ...options.map(([value, label, title]) =>
       el(
         "button",
         {
@@ -96,70 +96,74 @@ export function choice(group, choices, changed) {
           class: "option",
           "data-value": value,
           title,
-          on: { click: () => changed(value, false) },
+          on: { click: () => onChange(value, false) },
         },
-        words,
+        label,
       ),
     ),
   );
   if (!group.dataset.ready) {
     group.dataset.ready = "yes";
-    roving(group, ".option", (_, item) => group.choose(item.dataset.value));
+    rovingFocus(group, ".option", (_, item) => group.choose(item.dataset.value));
   }
-  group.choose = (value) => changed(value, true);
+  group.choose = (value) => onChange(value, true);
   return (value) => {
     for (const item of group.children) {
-      const on = item.dataset.value === String(value);
-      item.setAttribute("aria-checked", on);
-      item.setAttribute("tabindex", on ? "0" : "-1");
+      const isSelected = item.dataset.value === String(value);
+      item.setAttribute("aria-checked", isSelected);
+      item.setAttribute("tabindex", isSelected ? "0" : "-1");
     }
     if (!group.querySelector('[tabindex="0"]')) group.firstChild?.setAttribute("tabindex", "0");
   };
 }
 
-/** A row of buttons with examples. */
-export function examples(row, list, picked) {
+/** Create a row of buttons with examples. */
+export function examples(row, list, onPick) {
   row.replaceChildren(
     el("span", { class: "examples-word" }, "Examples"),
     ...list.map((example) =>
       el(
         "button",
-        { type: "button", class: "example", on: { click: () => picked(example) } },
+        { type: "button", class: "example", on: { click: () => onPick(example) } },
         example.name,
       ),
     ),
   );
 }
 
-/** A sentence with one highlighted token; long sentences are shortened around it. */
-export function quote(tokens, position, around = Infinity) {
-  const first = Math.max(0, position - around);
-  const end = Math.min(tokens.length, position + around + 1);
-  const before = joined(tokens.slice(first, position));
-  const after = joined(tokens.slice(position + 1, end));
+/** Return a sentence with one highlighted token and at most `context` tokens on each side. */
+export function quote(tokens, position, context = Infinity) {
+  const first = Math.max(0, position - context);
+  const end = Math.min(tokens.length, position + context + 1);
+  const left = joinTokens(tokens.slice(first, position));
+  const right = joinTokens(tokens.slice(position + 1, end));
   return [
-    (first > 0 ? "… " : "") + before + (before && spaced(tokens[position]) ? " " : ""),
+    (first > 0 ? "… " : "") + left + (left && needsSpaceBefore(tokens[position]) ? " " : ""),
     el("b", { class: "meant" }, tokens[position]),
-    (after && spaced(tokens[position + 1]) ? " " : "") + after + (end < tokens.length ? " …" : ""),
+    (right && needsSpaceBefore(tokens[position + 1]) ? " " : "") +
+      right +
+      (end < tokens.length ? " …" : ""),
   ];
 }
 
 const CLOSING = /^([.,;:!?%)\]}’”]|'s|n't|'[a-z]{1,2})$/i;
-export const spaced = (token) => !CLOSING.test(token ?? "");
+export const needsSpaceBefore = (token) => !CLOSING.test(token ?? "");
 
 /** Join tokens without spaces before punctuation. */
-export function joined(tokens) {
-  return tokens.map((token, i) => (i > 0 && spaced(token) ? ` ${token}` : token)).join("");
+export function joinTokens(tokens) {
+  return tokens
+    .map((token, i) => (i > 0 && needsSpaceBefore(token) ? ` ${token}` : token))
+    .join("");
 }
 
-export const lines = (text) =>
+export const splitLines = (text) =>
   text
     .split("\n")
     .map((line) => line.trim())
     .filter(Boolean);
 
-/** Read or write browser storage; null if it is not available. */
-export function stored(kind, key, value) {
+/** Read or write browser storage. Return null if it is not available. */
+export function browserStorage(kind, key, value) {
   try {
     const store = kind === "session" ? sessionStorage : localStorage;
     if (value !== undefined) store.setItem(key, value);

@@ -1,20 +1,20 @@
-// Displays the results of the six tasks: entities, sentiment, inference, answers, roles, chains.
+// Renders the results of the six tasks: entities, sentiment, inference, answers, roles, clusters.
 
-import { el, joined } from "./dom.js";
+import { el, joinTokens } from "./dom.js";
 import { COLORS } from "./plane.js";
-import { percent } from "./scale.js";
-import { spanned } from "./spans.js";
+import { formatPercent } from "./scale.js";
+import { renderSpans } from "./spans.js";
 
-const KINDS = {
-  ner: (results) => results.flatMap(names),
-  sst5: (results) => results.flatMap(sentiment),
-  snli: (results) => results.flatMap(inference),
-  squad: (results, given) => results.flatMap((result) => answer(result, given)),
-  srl: (results) => results.flatMap(roles),
-  coref: (results) => results.flatMap(chains),
+const RENDERERS = {
+  ner: (results) => results.flatMap(renderEntities),
+  sst5: (results) => results.flatMap(renderSentiment),
+  snli: (results) => results.flatMap(renderInference),
+  squad: (results, input) => results.flatMap((result) => renderAnswer(result, input)),
+  srl: (results) => results.flatMap(renderRoles),
+  coref: (results) => results.flatMap(renderChains),
 };
 
-const MAX_QUOTED = 40; // tokens of a text that are repeated in the result
+const MAX_QUOTED = 40; // tokens of the input that are quoted in the result
 const SENTIMENTS = {
   0: "very negative",
   1: "negative",
@@ -31,7 +31,7 @@ const INFERENCES = {
   contradiction: ["contradiction", "contradicts the first sentence"],
 };
 const TYPES = { PER: "person", LOC: "location", ORG: "organization", MISC: "other" };
-// Short, because they are shown below short words; the titles explain more.
+// Short, because they are shown below short words. The titles explain more.
 const ROLES = {
   V: "verb",
   ARG0: "who",
@@ -65,16 +65,16 @@ const ROLE_TITLES = {
   ARG2: "recipient, instrument or attribute, depending on the verb",
 };
 
-/** Return elements that display the results of a task; unknown kinds are shown as JSON. */
-export function drawing(kind, results, given) {
-  const draw = KINDS[kind];
-  return draw ? draw(results, given) : [el("pre", {}, JSON.stringify(results, null, 2))];
+/** Return elements that display the results of a task; those of custom tasks are shown as JSON. */
+export function renderResults(kind, results, input) {
+  const draw = RENDERERS[kind];
+  return draw ? draw(results, input) : [el("pre", {}, JSON.stringify(results, null, 2))];
 }
 
-const quiet = (words) => el("p", { class: "quiet-words" }, words);
-const capital = (words) => words[0].toUpperCase() + words.slice(1);
+const mutedText = (words) => el("p", { class: "quiet-words" }, words);
+const capitalize = (words) => words[0].toUpperCase() + words.slice(1);
 
-function names({ tokens, entities }) {
+function renderEntities({ tokens, entities }) {
   const spans = entities.map(({ start, end, type }) => ({
     start,
     end,
@@ -82,27 +82,28 @@ function names({ tokens, entities }) {
     words: TYPES[type],
     color: colorOf(type, Object.keys(TYPES)),
   }));
-  const none = entities.length ? [] : [quiet("No named entities found.")];
-  return [el("p", { class: "spans" }, ...spanned(tokens, spans)), ...none];
+  const none = entities.length ? [] : [mutedText("No named entities found.")];
+  return [el("p", { class: "spans" }, ...renderSpans(tokens, spans)), ...none];
 }
 
-/** A fixed color for a label: its position among known labels, or a hash of its letters. */
+/** Return the color of a label: its position among the known labels, or a hash of its letters. */
 function colorOf(label, known) {
-  const at = known.indexOf(label);
-  if (at >= 0) return at;
+  const index = known.indexOf(label);
+  if (index >= 0) return index;
   return known.length + [...label].reduce((sum, letter) => sum + letter.codePointAt(0), 0);
 }
 
-function sentiment({ tokens, label, probabilities }) {
+function renderSentiment({ tokens, label, probabilities }) {
   const words = SENTIMENTS[label] ?? label;
-  const quoted = joined(tokens.slice(0, MAX_QUOTED)) + (tokens.length > MAX_QUOTED ? " …" : "");
+  const quoted =
+    joinTokens(tokens.slice(0, MAX_QUOTED)) + (tokens.length > MAX_QUOTED ? " …" : "");
   return [
-    el("p", { class: "finding verdict" }, el("b", {}, capital(words)), `: “${quoted}”`),
+    el("p", { class: "finding verdict" }, el("b", {}, capitalize(words)), `: “${quoted}”`),
     probabilityBars(probabilities, label, (name) => SENTIMENTS[name] ?? name),
   ];
 }
 
-function inference({ sentence2, label, probabilities }) {
+function renderInference({ sentence2, label, probabilities }) {
   const order = Object.keys(INFERENCES).filter((name) => name in probabilities);
   const sorted = Object.fromEntries(
     [...new Set([...order, ...Object.keys(probabilities)])].map((n) => [n, probabilities[n]]),
@@ -112,7 +113,7 @@ function inference({ sentence2, label, probabilities }) {
     el(
       "p",
       { class: "finding verdict" },
-      `“${joined(sentence2.split(" "))}” `,
+      `“${joinTokens(sentence2.split(" "))}” `,
       el("b", {}, verdict),
       ".",
     ),
@@ -120,31 +121,31 @@ function inference({ sentence2, label, probabilities }) {
   ];
 }
 
-function answer({ answer: text, start, end, score }, { other }) {
+function renderAnswer({ answer: text, start, end, score }, { other }) {
   // Offsets count code points, as in Python.
   const letters = Array.from(other);
-  const inside = text && letters.slice(start, end).join("") === text;
-  const passage = inside
+  const isInPassage = text && letters.slice(start, end).join("") === text;
+  const passage = isInPassage
     ? [letters.slice(0, start).join(""), el("mark", {}, text), letters.slice(end).join("")]
     : [other];
-  const sure = typeof score === "number" ? ` (probability ${percent(score)})` : "";
+  const probability = typeof score === "number" ? ` (probability ${formatPercent(score)})` : "";
   return [
     el(
       "p",
       { class: "finding verdict" },
       "Answer: ",
       el("b", {}, text || "none found"),
-      text ? sure : "",
+      text ? probability : "",
     ),
     el("p", { class: "passage" }, ...passage),
   ];
 }
 
-function roles({ tokens, frames }) {
+function renderRoles({ tokens, frames }) {
   if (!frames.length)
-    return [el("p", { class: "spans" }, joined(tokens)), quiet("No predicates found.")];
-  return frames.map(({ predicate, roles: found }) => {
-    const spans = found
+    return [el("p", { class: "spans" }, joinTokens(tokens)), mutedText("No predicates found.")];
+  return frames.map(({ predicate, roles: frameRoles }) => {
+    const spans = frameRoles
       .filter(({ label }) => label !== "V")
       .map(({ start, end, label }) => ({
         start,
@@ -155,7 +156,7 @@ function roles({ tokens, frames }) {
         color: roleColor(plainRole(label)),
       }));
     spans.push({ start: predicate, end: predicate + 1, label: "verb", predicate: true });
-    return el("p", { class: "spans frame" }, ...spanned(tokens, spans));
+    return el("p", { class: "spans frame" }, ...renderSpans(tokens, spans));
   });
 }
 
@@ -174,8 +175,8 @@ function roleColor(role) {
   return role === "TMP" ? 3 : role === "LOC" ? 4 : 5;
 }
 
-function chains({ sentences, clusters }) {
-  const drawn = sentences.map((tokens, i) => {
+function renderChains({ sentences, clusters }) {
+  const rendered = sentences.map((tokens, i) => {
     const spans = clusters.flatMap((cluster, c) =>
       cluster
         .filter(({ sentence }) => sentence === i)
@@ -188,11 +189,11 @@ function chains({ sentences, clusters }) {
           chain: c,
         })),
     );
-    return el("span", {}, ...spanned(tokens, spans), " ");
+    return el("span", {}, ...renderSpans(tokens, spans), " ");
   });
-  const text = el("p", { class: "spans" }, ...drawn);
-  if (!clusters.length) return [text, quiet("No coreferent mentions found.")];
-  const several = clusters.length > 1;
+  const text = el("p", { class: "spans" }, ...rendered);
+  if (!clusters.length) return [text, mutedText("No coreferent mentions found.")];
+  const hasSeveral = clusters.length > 1;
   const list = clusters.map((cluster, c) =>
     el(
       "li",
@@ -202,42 +203,43 @@ function chains({ sentences, clusters }) {
         {
           type: "button",
           "aria-pressed": "false",
-          disabled: !several,
-          title: several ? "Highlight this cluster" : null,
+          disabled: !hasSeveral,
+          title: hasSeveral ? "Highlight this cluster" : null,
           on: { click: (event) => highlight(text, event.currentTarget, c) },
         },
         el("b", {}, String(c + 1)),
-        ` ${cluster.map(({ text: words }) => joined(words.split(" "))).join(" – ")}`,
+        ` ${cluster.map(({ text: words }) => joinTokens(words.split(" "))).join(" – ")}`,
       ),
     ),
   );
-  const lead = quiet(
-    `${clusters.length} ${several ? "clusters" : "cluster"} of mentions that refer to the same entity` +
-      `${several ? "; click one to highlight it" : ""}.`,
+  const summary = mutedText(
+    `${clusters.length} ${hasSeveral ? "clusters" : "cluster"} ` +
+      "of mentions that refer to the same entity" +
+      `${hasSeveral ? "; click one to highlight it" : ""}.`,
   );
-  return [text, lead, el("ol", { class: "chains" }, ...list)];
+  return [text, summary, el("ol", { class: "chains" }, ...list)];
 }
 
-/** Highlight one chain, or all of them again. */
+/** Highlight one cluster, or all of them if it is already highlighted. */
 function highlight(text, button, chain) {
-  const on = button.getAttribute("aria-pressed") !== "true";
+  const isSelected = button.getAttribute("aria-pressed") !== "true";
   for (const other of button.closest(".chains").querySelectorAll("button"))
-    other.setAttribute("aria-pressed", on && other === button);
+    other.setAttribute("aria-pressed", isSelected && other === button);
   for (const span of text.querySelectorAll(".span"))
-    span.classList.toggle("dim", on && span.dataset.chain !== String(chain));
+    span.classList.toggle("dim", isSelected && span.dataset.chain !== String(chain));
 }
 
-/** Probability bars; the predicted label is marked. */
-function probabilityBars(probabilities, label, wordsOf) {
+/** Return probability bars, in which the predicted label is marked. */
+function probabilityBars(probabilities, label, labelOf) {
   const rows = Object.entries(probabilities).map(([name, p]) => {
-    const way = NEGATIVE.includes(name) ? " falls" : NEUTRAL.includes(name) ? " even" : "";
-    const bar = el("i", { class: `bar${way}` });
+    const toneClass = NEGATIVE.includes(name) ? " falls" : NEUTRAL.includes(name) ? " even" : "";
+    const bar = el("i", { class: `bar${toneClass}` });
     bar.style.setProperty("--p", p.toFixed(4));
     return el(
       "li",
       { class: name === label ? "right" : null },
-      el("span", { class: "word" }, wordsOf(name)),
-      el("span", { class: "score" }, percent(p)),
+      el("span", { class: "word" }, labelOf(name)),
+      el("span", { class: "score" }, formatPercent(p)),
       bar,
     );
   });

@@ -1,13 +1,13 @@
 // Expectations: predictions and surprisal of the two language models.
 
-import { byId, el, examples, field, joined, roving } from "./dom.js";
+import { byId, el, examples, field, joinTokens, rovingFocus } from "./dom.js";
 import { EXPECTATIONS } from "./examples.js";
-import { bits, percent, rounded } from "./scale.js";
-import { RequestRunner, ask } from "./service.js";
+import { toBits, formatPercent, formatRounded } from "./scale.js";
+import { RequestRunner, request } from "./service.js";
 
 const MAX_LISTED = 8; // predictions listed for the selected position
 const MAX_IN_STRIP = 3; // predictions shown above and below each token
-const MAX_BITS = 16; // surprisal in bits of a full bar
+const MAX_BITS = 16; // surprisal at which a bar has its full height, in bits
 
 export function expectations(app) {
   byId("expectations-help").hidden = app.model.language_model;
@@ -24,7 +24,7 @@ export function expectations(app) {
     const place = event.target.closest(".place");
     if (place) choose(place, null);
   });
-  roving(strip, ".place", (_, item) => choose(item, "place"));
+  rovingFocus(strip, ".place", (_, item) => choose(item, "place"));
 
   let drawn = null;
   function draw({ score, predictions }, values) {
@@ -36,23 +36,24 @@ export function expectations(app) {
       );
     }
     for (const item of strip.children) {
-      const on = Number(item.dataset.token) === k;
-      item.setAttribute("aria-checked", on);
-      item.setAttribute("tabindex", on ? "0" : "-1");
-      if (on) scrollToColumn(item);
+      const isSelected = Number(item.dataset.token) === k;
+      item.setAttribute("aria-checked", isSelected);
+      item.setAttribute("tabindex", isSelected ? "0" : "-1");
+      if (isSelected) scrollToColumn(item);
     }
     finding(score);
     showPredictions(score, predictions.get(k), k);
   }
 
   function finding(score) {
-    const whole = rounded(score.perplexity);
-    const [left, right] = [rounded(score.forward_perplexity), rounded(score.backward_perplexity)];
+    const perplexity = formatRounded(score.perplexity);
+    const forward = formatRounded(score.forward_perplexity);
+    const backward = formatRounded(score.backward_perplexity);
     const unknown = score.tokens.filter((_, i) => score.unknown[i]);
     byId("expectations-finding").replaceChildren(
-      el("b", {}, `Perplexity ${whole}.`),
-      ` On average, predicting a word was as hard as choosing among ${whole} equally likely ` +
-        `words (forward ${left}, backward ${right}).` +
+      el("b", {}, `Perplexity ${perplexity}.`),
+      ` On average, predicting a word was as hard as choosing among ${perplexity} equally likely ` +
+        `words (forward ${forward}, backward ${backward}).` +
         (unknown.length
           ? ` Not in the vocabulary, scored as unknown: ${unknown.join(", ")}.`
           : ""),
@@ -65,16 +66,16 @@ export function expectations(app) {
     const before = score.tokens.slice(0, k);
     const after = score.tokens.slice(k + 1);
     byId("expectations-left").textContent = before.length
-      ? `${joined(before.slice(-7))} …`
+      ? `${joinTokens(before.slice(-7))} …`
       : "(start of sentence) …";
     byId("expectations-right").textContent = after.length
-      ? `… ${joined(after.slice(0, 7))}`
+      ? `… ${joinTokens(after.slice(0, 7))}`
       : "… (end of sentence)";
     byId("expectations-both").textContent =
-      `${joined(before.slice(-3))} … ${joined(after.slice(0, 3))}`.trim();
+      `${joinTokens(before.slice(-3))} … ${joinTokens(after.slice(0, 3))}`.trim();
     for (const side of ["forward", "backward", "combined"]) {
       byId(`expectations-${side}`).replaceChildren(
-        ...(prediction?.[side] ?? []).slice(0, MAX_LISTED).map((guess) => bar(guess, word)),
+        ...(prediction?.[side] ?? []).slice(0, MAX_LISTED).map((candidate) => bar(candidate, word)),
       );
     }
   }
@@ -83,28 +84,29 @@ export function expectations(app) {
     show(values) {
       const x = values.x ?? EXPECTATIONS[0].text;
       text.show(x);
-      const given = x.replace(/\s+/g, " ").trim();
-      if (!given) return runner.cancel("Enter a sentence, or select an example.");
-      const maxPositions = app.served.limits.positions;
+      const input = x.replace(/\s+/g, " ").trim();
+      if (!input) return runner.cancel("Enter a sentence, or select an example.");
+      const maxPositions = app.service.limits.positions;
       const work = async (signal) => {
         const model = app.model.id;
-        const score = (await ask("v1/score", { sentences: [given], model }, signal)).sentences[0];
-        const body = { sentence: given, k: MAX_LISTED, model };
-        // A long sentence exceeds the limit: then request only the selected position.
+        const scores = await request("v1/score", { sentences: [input], model }, signal);
+        const score = scores.sentences[0];
+        const body = { sentence: input, k: MAX_LISTED, model };
+        // If a sentence exceeds the limit, request only the selected position.
         if (score.tokens.length > maxPositions)
           body.positions = [chosenToken(app.values(), score.tokens)];
-        const answer = await ask("v1/substitutes", body, signal);
+        const response = await request("v1/substitutes", body, signal);
         return {
           score,
-          predictions: new Map(answer.positions.map((p) => [p.position, p])),
-          warnings: answer.warnings,
+          predictions: new Map(response.positions.map((p) => [p.position, p])),
+          warnings: response.warnings,
         };
       };
-      const whole = given.length / 2 < maxPositions; // then it cannot exceed the limit
-      runner.run(JSON.stringify([given, whole ? null : values.t]), work, (answer) => {
-        runner.notify(answer.warnings.join(" ") || null);
+      const fitsLimit = input.length / 2 < maxPositions; // it cannot have too many tokens
+      runner.run(JSON.stringify([input, fitsLimit ? null : values.t]), work, (response) => {
+        runner.notify(response.warnings.join(" ") || null);
         runner.result.classList.remove("stale");
-        draw(answer, app.values());
+        draw(response, app.values());
       });
     },
   };
@@ -121,8 +123,8 @@ function chosenToken(values, tokens) {
 }
 
 function column(token, i, score, prediction) {
-  const forward = bits(score.forward[i]);
-  const backward = bits(score.backward[i]);
+  const forward = toBits(score.forward[i]);
+  const backward = toBits(score.backward[i]);
   const bitsOf = (value) => value.toFixed(1);
   const label =
     `${token}: surprisal ${bitsOf(forward)} bits forward, ${bitsOf(backward)} bits backward`;
@@ -157,14 +159,14 @@ function surprisalBar(value, side) {
   );
 }
 
-function bar({ word, probability }, meant) {
+function bar({ word, probability }, target) {
   const line = el("i", { class: "bar" });
   line.style.setProperty("--p", probability.toFixed(4));
   return el(
     "li",
-    { class: word === meant ? "right" : null },
+    { class: word === target ? "right" : null },
     el("span", { class: "word" }, word),
-    el("span", { class: "score" }, percent(probability)),
+    el("span", { class: "score" }, formatPercent(probability)),
     line,
   );
 }

@@ -1,13 +1,13 @@
 // The page shows one panel at a time; the URL stores the complete view.
 
-import { byId, el, roving, stored } from "./dom.js";
+import { byId, el, rovingFocus, browserStorage } from "./dom.js";
 import { expectations } from "./expectations.js";
 import { neighbors } from "./neighbors.js";
 import { currentView, fitsInUrl, navigate, valuesOf, writePending } from "./view.js";
 import { shade } from "./scale.js";
 import { senses } from "./senses.js";
 import { sentences } from "./sentences.js";
-import { ask, useToken } from "./service.js";
+import { request, setToken } from "./service.js";
 import { start } from "./start.js";
 import { tasks } from "./tasks.js";
 
@@ -17,64 +17,64 @@ const THEME = "elmo-theme";
 const panels = new Map();
 let app = null;
 
-async function begin() {
-  byId("trouble").hidden = true;
-  let served;
+async function loadModels() {
+  byId("error").hidden = true;
+  let service;
   try {
-    served = await ask("v1/models");
+    service = await request("v1/models");
   } catch (error) {
-    byId("trouble").textContent = error.message;
-    byId("trouble").hidden = error.status === 401;
-    if (error.status === 503) setTimeout(begin, 2000); // models are loading
+    byId("error").textContent = error.message;
+    byId("error").hidden = error.status === 401;
+    if (error.status === 503) setTimeout(loadModels, 2000); // models are loading
     return;
   }
-  const wanted = currentView().values.m;
-  const model = served.data.find(({ id }) => id === wanted) ?? served.data[0];
-  app = { served, model };
-  models(served, model);
-  footer(served, model);
+  const requestedId = currentView().values.m;
+  const model = service.data.find(({ id }) => id === requestedId) ?? service.data[0];
+  app = { service, model };
+  showModels(service, model);
+  showFooter(service, model);
   show();
 }
 
-const current = () => (currentView().panel in PANELS ? currentView().panel : "start");
+const currentPanel = () => (currentView().panel in PANELS ? currentView().panel : "start");
 
 function show() {
   const { values } = currentView();
-  const name = current();
+  const name = currentPanel();
   for (const other of Object.keys(PANELS)) {
-    const on = other === name;
+    const isSelected = other === name;
     // Show a panel only when it is built, to avoid layout shifts; the start panel is static.
-    byId(`panel-${other}`).hidden = !on || (app === null && name !== "start");
+    byId(`panel-${other}`).hidden = !isSelected || (app === null && name !== "start");
     const tab = byId(`tab-${other}`);
-    tab.setAttribute("aria-selected", on);
-    tab.setAttribute("tabindex", on ? "0" : "-1");
-    if (on) scrollToTab(tab);
+    tab.setAttribute("aria-selected", isSelected);
+    tab.setAttribute("tabindex", isSelected ? "0" : "-1");
+    if (isSelected) scrollToTab(tab);
   }
   document.title = `${byId(`tab-${name}`).textContent} · elmo`;
   if (app === null) return;
   if (
     values.m !== undefined &&
     values.m !== app.model.id &&
-    app.served.data.some(({ id }) => id === values.m)
+    app.service.data.some(({ id }) => id === values.m)
   ) {
     location.reload(); // panels are built for one model
     return;
   }
-  if (!panels.has(name)) panels.set(name, PANELS[name](contextOf(name)));
+  if (!panels.has(name)) panels.set(name, PANELS[name](panelContext(name)));
   panels.get(name).show(values);
 }
 
-/** Return the context of a panel: what is served, and its own parameters. */
-function contextOf(name) {
+/** Return the context of a panel: the service, the model, and the panel's own parameters. */
+function panelContext(name) {
   return {
     ...app,
     values: () => valuesOf(name),
     // Delayed input must not reopen a panel that the user has left.
-    set: (changes, join = null) => current() === name && navigate(name, changes, join),
+    set: (changes, join = null) => currentPanel() === name && navigate(name, changes, join),
   };
 }
 
-/** Scroll the tabs on a narrow screen until one is visible. */
+/** On a narrow screen, scroll the tabs until one of them is visible. */
 function scrollToTab(tab) {
   const row = tab.parentElement;
   row.scrollLeft = tab.offsetLeft - row.offsetLeft - (row.clientWidth - tab.offsetWidth) / 2;
@@ -85,15 +85,15 @@ function openPanel(name) {
   window.scrollTo(0, 0);
 }
 
-function models(served, model) {
-  const several = served.data.length > 1;
-  byId("model-label").hidden = !several;
+function showModels(service, model) {
+  const hasSeveral = service.data.length > 1;
+  byId("model-label").hidden = !hasSeveral;
   byId("model").replaceChildren(
-    ...served.data.map(({ id }) => el("option", { value: id, selected: id === model.id }, id)),
+    ...service.data.map(({ id }) => el("option", { value: id, selected: id === model.id }, id)),
   );
 }
 
-function footer(served, { id, n_layers, dim, parameters, license }) {
+function showFooter(service, { id, n_layers, dim, parameters, license }) {
   const size = parameters >= 1e6 ? `${(parameters / 1e6).toFixed(1)} million` : parameters;
   const about = `${n_layers} layers of ${dim} dimensions, ${size} parameters`;
   byId("footer").replaceChildren(
@@ -101,7 +101,7 @@ function footer(served, { id, n_layers, dim, parameters, license }) {
       "p",
       {},
       [`Model ${id}: ${about}`, license].filter(Boolean).join(", ") +
-        `. elmokit ${served.version}.`,
+        `. elmokit ${service.version}.`,
     ),
     el(
       "p",
@@ -114,30 +114,30 @@ function footer(served, { id, n_layers, dim, parameters, license }) {
 
 // ------------------------------------------------------------------------------------------ tools
 
-function darkNow() {
+function isDark() {
   const theme = document.documentElement.dataset.theme;
   return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
 function showTheme() {
-  byId("theme").setAttribute("aria-pressed", darkNow());
-  byId("theme").textContent = darkNow() ? "Light" : "Dark";
+  byId("theme").setAttribute("aria-pressed", isDark());
+  byId("theme").textContent = isDark() ? "Light" : "Dark";
 }
 
-function showStatus(words) {
-  byId("status").textContent = words;
+function showStatus(message) {
+  byId("status").textContent = message;
   byId("status").classList.add("seen");
   setTimeout(() => byId("status").classList.remove("seen"), 2500);
 }
 
-const theme = stored("local", THEME);
+const theme = browserStorage("local", THEME);
 if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
 showTheme();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
 byId("theme").addEventListener("click", () => {
-  const next = darkNow() ? "light" : "dark";
+  const next = isDark() ? "light" : "dark";
   document.documentElement.dataset.theme = next;
-  stored("local", THEME, next);
+  browserStorage("local", THEME, next);
   showTheme();
 });
 
@@ -161,11 +161,11 @@ byId("skip").addEventListener("click", (event) => {
 });
 byId("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  useToken(byId("token").value);
+  setToken(byId("token").value);
   byId("token-form").hidden = true;
-  begin();
+  loadModels();
 });
-document.addEventListener("token-wanted", () => {
+document.addEventListener("token-required", () => {
   byId("token-form").hidden = false;
   byId("token").focus();
 });
@@ -177,11 +177,11 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   openPanel(name);
 });
-roving(document.querySelector(".tabs"), '[role="tab"]', (_, tab) =>
+rovingFocus(document.querySelector(".tabs"), '[role="tab"]', (_, tab) =>
   openPanel(tab.getAttribute("href").slice(1)),
 );
 for (const item of document.querySelectorAll("[data-cosine]"))
   shade(item, Number(item.dataset.cosine));
 document.addEventListener("view", show);
 show();
-begin();
+loadModels();

@@ -1,16 +1,16 @@
 // The layer weights learned by tasks, shown as in Figure 2 of the paper.
 
 import { byId, el } from "./dom.js";
-import { number } from "./scale.js";
+import { formatNumber } from "./scale.js";
 
 const PLACES = { input: "at the input", output: "at the output" };
 
 /**
  * Draw the weights of all tasks and highlight the selected one.
  *
- * `look(mix)` opens the Sentences panel with a mix, which must have `count` layers.
+ * `onApply(mix)` opens the Sentences panel with a mix, which must have `nLayers` layers.
  */
-export function drawMixes(cards, chosen, count, look) {
+export function drawMixes(cards, selected, nLayers, onApply) {
   const rows = cards.flatMap((card) =>
     Object.entries(card.mixes).map(([place, mix]) => ({ card, place, ...mix })),
   );
@@ -21,7 +21,7 @@ export function drawMixes(cards, chosen, count, look) {
   const columns = Array.from({ length: layers }, (_, j) =>
     el("th", { scope: "col" }, "s", el("sub", {}, String(j)), el("small", {}, ` layer ${j}`)),
   );
-  const head = el(
+  const header = el(
     "tr",
     {},
     el("th", {}, el("span", { class: "unseen" }, "task")),
@@ -30,21 +30,25 @@ export function drawMixes(cards, chosen, count, look) {
     el("td"),
   );
   byId("tasks-mixes").replaceChildren(
-    el("thead", {}, head),
-    el("tbody", {}, ...rows.map((row) => line(row, layers, row.card === chosen, count, look))),
+    el("thead", {}, header),
+    el(
+      "tbody",
+      {},
+      ...rows.map((row) => tableRow(row, layers, row.card === selected, nLayers, onApply)),
+    ),
   );
-  byId("tasks-mixes-summary").textContent = summarize(rows.filter(({ card }) => card === chosen));
+  byId("tasks-mixes-summary").textContent = summarize(rows.filter(({ card }) => card === selected));
 }
 
-function line({ card, place, s, gamma }, layers, chosen, count, look) {
-  const named = `${card.name} ${PLACES[place] ?? place}`;
+function tableRow({ card, place, s, gamma }, layers, selected, nLayers, onApply) {
+  const name = `${card.name} ${PLACES[place] ?? place}`;
   const cells = Array.from({ length: layers }, (_, j) => weight(s[j]));
   return el(
     "tr",
-    { class: chosen ? "chosen" : null },
+    { class: selected ? "chosen" : null },
     el("th", { scope: "row" }, card.name, el("small", {}, ` ${PLACES[place] ?? place}`)),
     ...cells,
-    el("td", { class: "gamma" }, number(gamma)),
+    el("td", { class: "gamma" }, formatNumber(gamma)),
     el(
       "td",
       { class: "look" },
@@ -53,10 +57,10 @@ function line({ card, place, s, gamma }, layers, chosen, count, look) {
         {
           type: "button",
           class: "quiet",
-          disabled: s.length !== count,
+          disabled: s.length !== nLayers,
           title: "Apply this mix to sentences",
-          "aria-label": `Apply the mix of ${named} to sentences`,
-          on: { click: () => look({ s, gamma }) },
+          "aria-label": `Apply the mix of ${name} to sentences`,
+          on: { click: () => onApply({ s, gamma }) },
         },
         "Apply",
       ),
@@ -71,7 +75,7 @@ function weight(share) {
   const cell = el(
     "td",
     { class: ["weight", kind].filter(Boolean).join(" ") },
-    el("b", {}, number(share)),
+    el("b", {}, formatNumber(share)),
   );
   cell.style.setProperty("--p", share.toFixed(4));
   return cell;
@@ -81,9 +85,11 @@ function summarize(rows) {
   if (!rows.length) return "The selected task does not use ELMo.";
   const parts = rows.map(({ place, s }) => {
     const j = s.indexOf(Math.max(...s));
-    const even = Math.max(...s) - Math.min(...s) < 0.1;
-    const most = even ? "similar weights for all layers" : `layer ${j} most (${number(s[j])})`;
-    return `${most} ${PLACES[place] ?? place}`;
+    const isBalanced = Math.max(...s) - Math.min(...s) < 0.1;
+    const description = isBalanced
+      ? "similar weights for all layers"
+      : `layer ${j} most (${formatNumber(s[j])})`;
+    return `${description} ${PLACES[place] ?? place}`;
   });
   return `“${rows[0].card.name}” uses ${parts.join(", and ")}.`;
 }

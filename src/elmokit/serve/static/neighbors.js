@@ -1,23 +1,23 @@
 // Neighbors: the most similar words in context from a whole text.
 
 import { Chips } from "./chips.js";
-import { byId, choice, el, examples, field, quote } from "./dom.js";
+import { byId, radioGroup, el, examples, field, quote } from "./dom.js";
 import { NEIGHBORS } from "./examples.js";
 import { layerControl, parseLayerChoice, isEmptyMix } from "./layers.js";
-import { number, shade } from "./scale.js";
-import { RequestRunner, ask, pause, tokensOf } from "./service.js";
+import { formatNumber, shade } from "./scale.js";
+import { RequestRunner, request, pause, tokenize } from "./service.js";
 
 const MAX_RESULTS = 10;
-const AROUND = 12; // tokens shown on each side of a result
-const DELAY = 0.3; // delay in seconds after a slider moved: each search reads the whole index
+const CONTEXT = 12; // tokens shown on each side of a result
+const DELAY = 0.3; // seconds to wait after a slider has moved; a search reads the whole index
 
 export function neighbors(app) {
-  const index = app.served.index;
+  const index = app.service.index;
   byId("neighbors-help").hidden = index !== null;
   byId("neighbors-body").hidden = index === null;
   if (index === null) return { show() {} };
-  const model = app.served.data.find(({ id }) => id === index.model);
-  const count = model.n_layers;
+  const model = app.service.data.find(({ id }) => id === index.model);
+  const nLayers = model.n_layers;
   const runner = new RequestRunner(byId("neighbors-result"), byId("neighbors-notice"));
   const text = field(byId("neighbors-text"), (x) => app.set({ x, t: null, n: null }, "text"));
   examples(byId("neighbors-examples"), NEIGHBORS, ({ text: x, word: w }) =>
@@ -29,18 +29,18 @@ export function neighbors(app) {
     "Words of your sentence",
   );
   // Mixes need vectors of all layers.
-  const hasAllLayers = index.stored_layers.length === count;
-  const why = hasAllLayers
+  const hasAllLayers = index.stored_layers.length === nLayers;
+  const unavailable = hasAllLayers
     ? null
     : `This index contains ${index.layers.join(", ")}. Custom mixes need all layers: rebuild the ` +
       "index without --layer.";
   const showLayers = layerControl(
     byId("neighbors-layers"),
-    count,
+    nLayers,
     (changes, join) => app.set(changes, join),
-    { why },
+    { unavailable },
   );
-  const showWords = choice(
+  const showWords = radioGroup(
     byId("neighbors-words"),
     [
       ["any", "Any word"],
@@ -49,7 +49,7 @@ export function neighbors(app) {
     ],
     (f) => app.set({ f }),
   );
-  const showDistinct = choice(
+  const showDistinct = radioGroup(
     byId("neighbors-distinct"),
     [
       ["sentence", "Distinct sentences"],
@@ -59,35 +59,36 @@ export function neighbors(app) {
   );
 
   function draw({ tokens, k, result }, values) {
-    const seen = parseLayerChoice(values, count);
+    const selection = parseLayerChoice(values, nLayers);
     chips.draw([tokens]);
     chips.mark(0, values.n === undefined ? k : -1);
     if (!byId("neighbors-chips").querySelector('[tabindex="0"]'))
       byId("neighbors-chips").querySelector(".chip")?.setAttribute("tabindex", "0");
     const focused = document.activeElement;
-    const inside =
+    const hadFocus =
       byId("neighbors-hits").contains(focused) || byId("neighbors-walk").contains(focused);
-    walk(result.query, values);
-    const hits = result.neighbors[seen.name];
+    showQuery(result.query, values);
+    const hits = result.neighbors[selection.name];
     byId("neighbors-hits").replaceChildren(...(hits ?? []).map((hit) => resultItem(hit, app)));
     const word = result.query.tokens[result.query.position];
     const searched = result.searched_tokens.toLocaleString("en");
     const summary = byId("neighbors-finding");
     if (!hits) {
-      const there = Object.keys(result.neighbors).join(", ");
-      summary.textContent = `The index has no vectors for ${seen.words}; it contains ${there}.`;
+      const available = Object.keys(result.neighbors).join(", ");
+      summary.textContent =
+        `The index has no vectors for ${selection.label}; it contains ${available}.`;
     } else if (!hits.length) {
       summary.textContent =
         `No results for “${word}” among ${searched} tokens with these filters. ` +
         "Try “Any word”.";
     } else {
       summary.textContent =
-        `Nearest neighbors of “${word}” in ${seen.words}, among ${searched} tokens of ` +
+        `Nearest neighbors of “${word}” in ${selection.label}, among ${searched} tokens of ` +
         `${index.inputs.join(", ")}. Click a result to search from there.`;
     }
     drawStatic(result.static, word);
-    // The focused element was removed: move the focus to the back button or the words.
-    if (inside)
+    // The focused element was removed, so move the focus to the back button or the words.
+    if (hadFocus)
       (
         byId("neighbors-walk").querySelector("button") ??
         byId("neighbors-chips").querySelector('[tabindex="0"]')
@@ -95,14 +96,14 @@ export function neighbors(app) {
   }
 
   /** Show the current query if it is a token of the text. */
-  function walk(query, values) {
+  function showQuery(query, values) {
     const box = byId("neighbors-walk");
     box.hidden = values.n === undefined;
     box.replaceChildren();
     if (box.hidden) return;
     box.replaceChildren(
       "Query from the text: ",
-      ...quote(query.tokens, query.position, AROUND),
+      ...quote(query.tokens, query.position, CONTEXT),
       " ",
       el(
         "button",
@@ -113,8 +114,8 @@ export function neighbors(app) {
   }
 
   function drawStatic(list, word) {
-    const title = app.served.static ? `Static vectors (${app.served.static})` : "Static vectors";
-    const content = !app.served.static
+    const title = app.service.static ? `Static vectors (${app.service.static})` : "Static vectors";
+    const content = !app.service.static
       ? [
           el(
             "p",
@@ -129,7 +130,12 @@ export function neighbors(app) {
               "ol",
               { class: "near-words" },
               ...list.map(({ word: w, score }) =>
-                el("li", {}, el("span", {}, w), el("span", { class: "score" }, number(score))),
+                el(
+                  "li",
+                  {},
+                  el("span", {}, w),
+                  el("span", { class: "score" }, formatNumber(score)),
+                ),
               ),
             ),
             el("p", {}, `The list for “${word}” is the same in every sentence.`),
@@ -142,21 +148,21 @@ export function neighbors(app) {
     show(values) {
       const x = values.x ?? NEIGHBORS[0].text;
       text.show(x);
-      showLayers(parseLayerChoice(values, count));
+      showLayers(parseLayerChoice(values, nLayers));
       const words = ["any", "same", "other"].includes(values.f) ? values.f : "any";
       const distinct = values.d === "word" ? "word" : "sentence";
       showWords(words);
       showDistinct(distinct);
-      const given = x.replace(/\s+/g, " ").trim();
-      if (!given)
+      const input = x.replace(/\s+/g, " ").trim();
+      if (!input)
         return runner.cancel("Enter a sentence and select a word in it, or select an example.");
-      const seen = parseLayerChoice(values, count);
-      if (hasAllLayers && isEmptyMix(seen))
+      const selection = parseLayerChoice(values, nLayers);
+      if (hasAllLayers && isEmptyMix(selection))
         return runner.cancel("All weights are 0. Increase at least one of them.");
-      const shares = hasAllLayers && seen.mode === "mix" ? seen.shares : null;
-      const key = JSON.stringify([given, values.t, values.w, values.n, words, distinct, shares]);
+      const shares = hasAllLayers && selection.mode === "mix" ? selection.shares : null;
+      const key = JSON.stringify([input, values.t, values.w, values.n, words, distinct, shares]);
       const work = async (signal) => {
-        const tokens = await tokensOf(given, model.id, signal);
+        const tokens = await tokenize(input, model.id, signal);
         const k = chosenToken(values, tokens);
         const query =
           values.n === undefined
@@ -167,15 +173,15 @@ export function neighbors(app) {
           k: MAX_RESULTS,
           words,
           distinct,
-          static: app.served.static !== null,
+          static: app.service.static !== null,
         };
         if (shares !== null) {
           Object.assign(body, { layer: "mix", mix: shares });
           await pause(DELAY, signal);
         }
-        return { tokens, k, result: (await ask("v1/neighbors", body, signal)).results[0] };
+        return { tokens, k, result: (await request("v1/neighbors", body, signal)).results[0] };
       };
-      runner.run(key, work, (answer) => draw(answer, app.values()));
+      runner.run(key, work, (response) => draw(response, app.values()));
     },
   };
 }
@@ -184,15 +190,15 @@ function chosenToken(values, tokens) {
   const k = Number(values.t ?? -1);
   if (tokens[k] !== undefined) return k;
   const word = values.w ?? (values.x === undefined ? NEIGHBORS[0].word : null);
-  const found = tokens.findIndex((token) => token.toLowerCase() === word);
-  return found >= 0 ? found : longest(tokens);
+  const match = tokens.findIndex((token) => token.toLowerCase() === word);
+  return match >= 0 ? match : longest(tokens);
 }
 
 const longest = (tokens) =>
   tokens.reduce((best, token, k) => (token.length > tokens[best].length ? k : best), 0);
 
 function resultItem(hit, app) {
-  const score = el("span", { class: "score" }, number(hit.score));
+  const score = el("span", { class: "score" }, formatNumber(hit.score));
   shade(score, hit.score);
   return el(
     "li",
@@ -205,7 +211,7 @@ function resultItem(hit, app) {
         on: { click: () => app.set({ n: hit.token }) },
       },
       score,
-      el("span", { class: "in-sentence" }, ...quote(hit.tokens, hit.position, AROUND)),
+      el("span", { class: "in-sentence" }, ...quote(hit.tokens, hit.position, CONTEXT)),
       el("small", { class: "where" }, hit.where),
     ),
   );

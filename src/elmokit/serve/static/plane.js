@@ -1,6 +1,6 @@
 // A scatter plot whose points move when the layer changes. Groups differ in color and shape.
 
-import { byId, el, roving, svg } from "./dom.js";
+import { byId, el, rovingFocus, svg } from "./dom.js";
 
 const WIDE = [640, 420];
 const NARROW = [350, 320]; // on a phone, where markers must not shrink with the plot
@@ -17,100 +17,103 @@ const SHAPES = [
 export const COLORS = 6;
 
 /** The marker of a group. */
-export function mark(group) {
+export function marker(group) {
   return svg("path", { d: SHAPES[group % SHAPES.length], class: `mark color-${group % COLORS}` });
 }
 
 export class Plane {
-  /** Calls `chosen(point, join)` when a point is selected. */
-  constructor(picture, chosen) {
-    this.picture = picture;
-    this.drawn = null;
-    picture.addEventListener("click", (event) => {
-      const near = this.nearest(event);
-      if (near !== null) chosen(near, null);
+  /** `onSelect(point, join)` is called when a point is selected. */
+  constructor(plot, onSelect) {
+    this.plot = plot;
+    this.drawnResponse = null;
+    plot.addEventListener("click", (event) => {
+      const nearest = this.nearest(event);
+      if (nearest !== null) onSelect(nearest, null);
     });
-    picture.addEventListener("pointermove", (event) =>
-      this.showCaption(this.nearest(event) ?? this.chosen),
+    plot.addEventListener("pointermove", (event) =>
+      this.showCaption(this.nearest(event) ?? this.selected),
     );
-    picture.addEventListener("pointerleave", () => this.showCaption(this.chosen));
-    picture.addEventListener("focusin", (event) => {
+    plot.addEventListener("pointerleave", () => this.showCaption(this.selected));
+    plot.addEventListener("focusin", (event) => {
       const point = event.target.closest(".point");
       if (point) this.showCaption(Number(point.dataset.index));
     });
-    roving(picture, ".point", (i) => chosen(i, "point"));
-    new ResizeObserver(() => this.again && this.size() !== this.drawnSize && this.again()).observe(
-      picture,
-    );
+    rovingFocus(plot, ".point", (i) => onSelect(i, "point"));
+    new ResizeObserver(() => {
+      if (this.redraw && this.size() !== this.drawnSize) this.redraw();
+    }).observe(plot);
   }
 
   size() {
-    return this.picture.clientWidth < 480 ? NARROW : WIDE;
+    return this.plot.clientWidth < 480 ? NARROW : WIDE;
   }
 
   /** The point nearest to the pointer, if it is close enough. */
   nearest(event) {
-    const box = this.picture.getBoundingClientRect();
-    const size = this.drawnSize?.[0] / box.width;
-    const [x, y] = [(event.clientX - box.left) * size, (event.clientY - box.top) * size];
-    const far = (this.at ?? []).map(([a, b]) => Math.hypot(a - x, b - y));
-    const least = Math.min(...far);
-    return least <= MAX_DISTANCE ? far.indexOf(least) : null;
+    const box = this.plot.getBoundingClientRect();
+    const scale = this.drawnSize?.[0] / box.width;
+    const [x, y] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
+    const distances = (this.positions ?? []).map(([a, b]) => Math.hypot(a - x, b - y));
+    const minimum = Math.min(...distances);
+    return minimum <= MAX_DISTANCE ? distances.indexOf(minimum) : null;
   }
 
   /** The largest scale at which all points are inside the plot. */
-  fitting(points) {
+  maxScale(points) {
     const [width, height] = this.drawnSize;
-    const most = (axis) => Math.max(1e-6, ...points.map((at) => Math.abs(at[axis])));
-    return Math.min((width / 2 - MARGIN) / most(0), (height / 2 - MARGIN) / most(1));
+    const maximum = (axis) => Math.max(1e-6, ...points.map((point) => Math.abs(point[axis])));
+    return Math.min((width / 2 - MARGIN) / maximum(0), (height / 2 - MARGIN) / maximum(1));
   }
 
   /** Draw the points of a layer; existing points move. */
-  draw(answer, space, groups) {
-    this.again = () => {
-      this.draw(answer, space, groups);
-      this.choose(this.chosen, this.sentence);
+  draw(response, layer, groups) {
+    this.redraw = () => {
+      this.draw(response, layer, groups);
+      this.choose(this.selected, this.sentence);
     };
     const [width, height] = this.size();
-    if (this.drawn !== answer || this.drawnSize !== this.size()) {
-      this.drawn = answer;
+    if (this.drawnResponse !== response || this.drawnSize !== this.size()) {
+      this.drawnResponse = response;
       this.drawnSize = this.size();
-      this.picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
-      this.points = answer.points.map((_, i) =>
+      this.plot.setAttribute("viewBox", `0 0 ${width} ${height}`);
+      this.points = response.points.map((_, i) =>
         svg("g", { class: "point", role: "option", "data-index": i, tabindex: "-1" }),
       );
-      this.stack = svg("text", { class: "stack-note", x: width / 2, y: height / 2 + 34 });
-      this.picture.replaceChildren(
+      this.note = svg("text", { class: "stack-note", x: width / 2, y: height / 2 + 34 });
+      this.plot.replaceChildren(
         svg("line", { class: "axis", x1: width / 2, y1: 8, x2: width / 2, y2: height - 8 }),
         svg("line", { class: "axis", x1: 8, y1: height / 2, x2: width - 8, y2: height / 2 }),
         ...this.points,
-        this.stack,
+        this.note,
       );
       // One scale for all layers, so that distances are comparable.
-      this.scale = this.fitting(answer.layers.flatMap((s) => s.coordinates));
+      this.scale = this.maxScale(response.layers.flatMap((s) => s.coordinates));
     }
-    const scale = Math.min(this.scale, this.fitting(space.coordinates)); // a mix may be wider
-    this.at = space.coordinates.map(([x, y]) => [width / 2 + x * scale, height / 2 - y * scale]);
+    const scale = Math.min(this.scale, this.maxScale(layer.coordinates)); // a mix may be wider
+    this.positions = layer.coordinates.map(([x, y]) => [
+      width / 2 + x * scale,
+      height / 2 - y * scale,
+    ]);
     this.points.forEach((point, i) => {
-      const [x, y] = this.at[i];
+      const [x, y] = this.positions[i];
       point.style.transform = `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px)`;
-      point.replaceChildren(svg("circle", { class: "halo", r: 13 }), mark(groups.of[i]));
-      const tokens = answer.sentences[answer.points[i].sentence].tokens;
+      point.replaceChildren(svg("circle", { class: "halo", r: 13 }), marker(groups.of[i]));
+      const tokens = response.sentences[response.points[i].sentence].tokens;
       point.setAttribute("aria-label", `${tokens.join(" ")}; ${groups.names[groups.of[i]]}`);
     });
-    const one = answer.points.length > 1 && space.mean_cosine > 0.9995;
-    this.stack.textContent = one ? `${answer.points.length} identical uses` : "";
+    const areIdentical = response.points.length > 1 && layer.mean_cosine > 0.9995;
+    this.note.textContent = areIdentical ? `${response.points.length} identical uses` : "";
   }
 
   /** Mark the selected point; `sentence(i)` returns the caption of a point. */
-  choose(chosen, sentence) {
-    this.chosen = this.points[chosen] ? chosen : null;
+  choose(selected, sentence) {
+    this.selected = this.points[selected] ? selected : null;
     this.sentence = sentence;
     this.points.forEach((point, i) => {
-      point.setAttribute("aria-selected", i === this.chosen);
-      point.setAttribute("tabindex", i === (this.chosen ?? 0) ? "0" : "-1");
+      point.setAttribute("aria-selected", i === this.selected);
+      point.setAttribute("tabindex", i === (this.selected ?? 0) ? "0" : "-1");
     });
-    this.showCaption(this.chosen);
+    this.showCaption(this.selected);
   }
 
   showCaption(i) {

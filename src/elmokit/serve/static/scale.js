@@ -11,27 +11,27 @@ export function shade(element, cosine) {
   element.classList.toggle("deepest", strength > 0.82); // and in the light theme
 }
 
-export const number = (value) =>
+export const formatNumber = (value) =>
   typeof value === "number" ? value.toFixed(2).replace("-", "−") : "–";
 
 /** Without the leading zero, for narrow cells. */
-export function short(value) {
+export function formatShort(value) {
   if (typeof value !== "number") return "–";
-  const shown = Math.abs(value).toFixed(2);
+  const text = Math.abs(value).toFixed(2);
   return (
-    (value < 0 && Number(shown) > 0 ? "−" : "") + (shown.startsWith("0") ? shown.slice(1) : "1.0")
+    (value < 0 && Number(text) > 0 ? "−" : "") + (text.startsWith("0") ? text.slice(1) : "1.0")
   );
 }
 
-export const percent = (p) =>
+export const formatPercent = (p) =>
   p >= 0.0995 ? `${Math.round(p * 100)}%` : p >= 0.001 ? `${(p * 100).toFixed(1)}%` : "<0.1%";
 
-export const bits = (logarithm) => -logarithm / Math.LN2;
+export const toBits = (logarithm) => -logarithm / Math.LN2;
 
-export const rounded = (n) => (n < 20 ? n.toFixed(1) : Math.round(n).toLocaleString("en"));
+export const formatRounded = (n) => (n < 20 ? n.toFixed(1) : Math.round(n).toLocaleString("en"));
 
 /** Cosines of all tokens for a mix of layers, from the inner products of the layers. */
-export function mixed(gram, weights) {
+export function mixCosines(gram, weights) {
   const size = gram[0][0].length;
   const dots = Array.from({ length: size }, () => new Float64Array(size));
   weights.forEach((s_i, i) =>
@@ -40,8 +40,8 @@ export function mixed(gram, weights) {
       if (s === 0) return;
       for (let a = 0; a < size; a++) {
         const row = gram[i][j][a];
-        const to = dots[a];
-        for (let b = 0; b < size; b++) to[b] += s * row[b];
+        const target = dots[a];
+        for (let b = 0; b < size; b++) target[b] += s * row[b];
       }
     }),
   );

@@ -1,25 +1,25 @@
 // Senses: the uses of one word as a scatter plot, next to its single static vector.
 
-import { byId, choice, el, examples, field, grow, lines, quote, svg } from "./dom.js";
+import { byId, radioGroup, el, examples, field, grow, splitLines, quote, svg } from "./dom.js";
 import { SENSES } from "./examples.js";
 import { layerControl, parseLayerChoice, isEmptyMix } from "./layers.js";
-import { number } from "./scale.js";
-import { RequestRunner, ask, pause } from "./service.js";
-import { Plane, mark } from "./plane.js";
+import { formatNumber } from "./scale.js";
+import { RequestRunner, request, pause } from "./service.js";
+import { Plane, marker } from "./plane.js";
 
-const DELAY = 0.15; // delay in seconds after a slider moved
+const DELAY = 0.15; // seconds to wait after a slider has moved
 
 export function senses(app) {
-  const count = app.model.n_layers;
+  const nLayers = app.model.n_layers;
   const runner = new RequestRunner(byId("senses-result"), byId("senses-notice"));
   const text = field(byId("senses-text"), (x) => app.set({ x, p: null }, "text"));
   const word = field(byId("senses-word"), (w) => app.set({ w, p: null }, "word"));
   byId("senses-details").addEventListener("toggle", () => grow(byId("senses-text")));
   examples(byId("senses-examples"), SENSES, ({ word: w }) => app.set({ w, x: null, p: null }));
-  const showLayers = layerControl(byId("senses-layers"), count, (changes, join) =>
+  const showLayers = layerControl(byId("senses-layers"), nLayers, (changes, join) =>
     app.set(changes, join),
   );
-  const showColor = choice(
+  const showColor = radioGroup(
     byId("senses-color"),
     [
       ["sense", "By sense"],
@@ -29,102 +29,103 @@ export function senses(app) {
   );
   const plane = new Plane(byId("senses-plane"), (p, join) => app.set({ p }, join));
 
-  function draw({ answer, mix }, values) {
-    const seen = parseLayerChoice(values, count);
-    const space = mix ?? answer.layers.find((s) => s.name === seen.name);
-    if (!space) return;
-    const known = answer.points.some(({ sense }) => sense !== null);
-    const by = known && values.c !== "cluster" ? "sense" : "cluster";
-    showColor(by);
-    byId("senses-color").firstChild.disabled = !known;
-    const groups = by === "sense" ? bySense(answer.points) : byCluster(answer.layers, space);
-    const chosen = values.p === undefined ? null : Number(values.p);
-    plane.draw(answer, space, groups);
-    plane.choose(chosen, sentenceOf(answer));
+  function draw({ response, mix }, values) {
+    const selection = parseLayerChoice(values, nLayers);
+    const layer = mix ?? response.layers.find((s) => s.name === selection.name);
+    if (!layer) return;
+    const hasSenses = response.points.some(({ sense }) => sense !== null);
+    const colorBy = hasSenses && values.c !== "cluster" ? "sense" : "cluster";
+    showColor(colorBy);
+    byId("senses-color").firstChild.disabled = !hasSenses;
+    const groups =
+      colorBy === "sense" ? bySense(response.points) : byCluster(response.layers, layer);
+    const selected = values.p === undefined ? null : Number(values.p);
+    plane.draw(response, layer, groups);
+    plane.choose(selected, sentenceOf(response));
     legend(groups);
-    list(answer, groups, chosen);
-    finding(answer, space, seen);
-    drawStatic(answer);
+    list(response, groups, selected);
+    finding(response, layer, selection);
+    drawStatic(response);
   }
 
   function legend({ names, of }) {
-    const count = (group) => of.filter((g) => g === group).length;
+    const countOf = (group) => of.filter((g) => g === group).length;
     byId("senses-legend").replaceChildren(
       ...names.flatMap((name, g) =>
-        count(g) ? [el("li", {}, icon(g), `${name} (${count(g)})`)] : [],
+        countOf(g) ? [el("li", {}, icon(g), `${name} (${countOf(g)})`)] : [],
       ),
     );
   }
 
-  let listed = null;
-  function list(answer, { of }, chosen) {
+  let listedResponse = null;
+  function list(response, { of }, selected) {
     const box = byId("senses-list");
-    if (listed !== answer) {
-      listed = answer;
-      const press = (i) => app.set({ p: app.values().p === String(i) ? null : i });
+    if (listedResponse !== response) {
+      listedResponse = response;
+      const toggle = (i) => app.set({ p: app.values().p === String(i) ? null : i });
       box.replaceChildren(
-        ...answer.points.map((_, i) =>
+        ...response.points.map((_, i) =>
           el(
             "li",
             {},
             el(
               "button",
-              { type: "button", on: { click: () => press(i) } },
+              { type: "button", on: { click: () => toggle(i) } },
               icon(of[i]),
-              el("span", {}, ...sentenceOf(answer)(i)),
+              el("span", {}, ...sentenceOf(response)(i)),
             ),
           ),
         ),
       );
     }
     [...box.children].forEach((item, i) => {
-      item.classList.toggle("chosen", i === chosen);
-      item.firstChild.setAttribute("aria-pressed", i === chosen);
+      item.classList.toggle("chosen", i === selected);
+      item.firstChild.setAttribute("aria-pressed", i === selected);
       item.firstChild.firstChild.replaceWith(icon(of[i]));
     });
   }
 
-  function finding(answer, space, seen) {
-    const n = answer.points.length;
-    const first = answer.layers.find((s) => s.name === "layer 0");
+  function finding(response, layer, selection) {
+    const n = response.points.length;
+    const first = response.layers.find((s) => s.name === "layer 0");
     const parts = [];
-    const clusters = new Set(space.clusters).size;
+    const clusters = new Set(layer.clusters).size;
     const groups = `${clusters} ${clusters === 1 ? "cluster" : "clusters"}`;
     if (n < 2) {
-      parts.push("Add more sentences with the word: one use cannot be compared.");
-    } else if (space.mean_cosine > 0.9995) {
+      parts.push("Add more sentences that contain the word. One use cannot be compared.");
+    } else if (layer.mean_cosine > 0.9995) {
       parts.push(
         `Without context, all ${n} uses have the same vector, as with static vectors.`,
       );
     } else {
-      const before = first ? ` (layer 0: ${number(first.mean_cosine)})` : "";
-      const cosine = number(space.mean_cosine);
-      parts.push(`In ${seen.words}, the mean cosine between uses is ${cosine}${before}.`);
-      if (space.sense_purity === null) {
+      const before = first ? ` (layer 0: ${formatNumber(first.mean_cosine)})` : "";
+      const cosine = formatNumber(layer.mean_cosine);
+      parts.push(`In ${selection.label}, the mean cosine between uses is ${cosine}${before}.`);
+      if (layer.sense_purity === null) {
         parts.push(`The uses form ${groups}.`);
       } else {
-        const share = Math.round(space.sense_purity * 100);
+        const share = Math.round(layer.sense_purity * 100);
         parts.push(
           `Clustering without the senses gives ${groups}; ` +
             `${share}% of the uses have the most frequent sense of their cluster.`,
         );
       }
     }
-    const without = answer.sentences_without_word.map((i) => `line ${i + 1}`);
-    if (without.length) parts.push(`The word was not found in ${without.join(", ")}.`);
+    const missing = response.sentences_without_word.map((i) => `line ${i + 1}`);
+    if (missing.length) parts.push(`The word was not found in ${missing.join(", ")}.`);
     byId("senses-finding").textContent = parts.join(" ");
-    const [a, b] = space.explained;
+    const [a, b] = layer.explained;
     byId("senses-plane").setAttribute(
       "aria-description",
       `The two axes explain ${Math.round((a + b) * 100)}% of the variance.`,
     );
   }
 
-  function drawStatic(answer) {
-    const neighbors = answer.static;
-    const name = answer.word ?? "the word";
-    byId("senses-static-title").textContent = app.served.static
-      ? `Static vectors (${app.served.static})`
+  function drawStatic(response) {
+    const neighbors = response.static;
+    const name = response.word ?? "the word";
+    byId("senses-static-title").textContent = app.service.static
+      ? `Static vectors (${app.service.static})`
       : "Static vectors";
     byId("senses-static").setAttribute("aria-label", `One point: ${name} has one static vector`);
     byId("senses-static").replaceChildren(
@@ -146,7 +147,7 @@ export function senses(app) {
             .join(", "),
         ),
       );
-    else if (app.served.static && answer.word !== null)
+    else if (app.service.static && response.word !== null)
       caption.push(el("span", { class: "near" }, "The word is not in the static vocabulary."));
     byId("senses-static-caption").replaceChildren(...caption);
   }
@@ -158,52 +159,52 @@ export function senses(app) {
       const w = values.w ?? (values.x === undefined ? example.word : "");
       text.show(x);
       word.show(w);
-      showLayers(parseLayerChoice(values, count));
-      const given = lines(x).map((line) => line.split(/\s*[|\t]\s*(?=[^|\t]*$)/));
-      byId("senses-count").textContent = given.length;
-      if (!given.length)
+      showLayers(parseLayerChoice(values, nLayers));
+      const rows = splitLines(x).map((line) => line.split(/\s*[|\t]\s*(?=[^|\t]*$)/));
+      byId("senses-count").textContent = rows.length;
+      if (!rows.length)
         return runner.cancel(
           "Enter sentences that contain the word, one per line, or select an example.",
         );
-      if (!w.trim() && !given.every(([s]) => /\[[^\]]+\]/.test(s)))
+      if (!w.trim() && !rows.every(([s]) => /\[[^\]]+\]/.test(s)))
         return runner.cancel(
-          "Enter the word above, or put it in [brackets] in every sentence.",
+          "Enter the word above, or put it in [brackets] in each sentence.",
         );
       const body = {
-        sentences: given.map(([s]) => s),
-        senses: given.map(([, s]) => s || null),
+        sentences: rows.map(([s]) => s),
+        senses: rows.map(([, s]) => s || null),
         model: app.model.id,
       };
       if (w.trim()) body.word = w.trim();
-      const seen = parseLayerChoice(values, count);
-      if (isEmptyMix(seen))
+      const selection = parseLayerChoice(values, nLayers);
+      if (isEmptyMix(selection))
         return runner.cancel("All weights are 0. Increase at least one of them.");
-      const shares = seen.mode === "mix" ? seen.shares : null;
+      const shares = selection.mode === "mix" ? selection.shares : null;
       const work = async (signal) => {
-        const answer = await ask("v1/project", body, signal);
-        if (shares === null) return { answer, mix: null };
+        const response = await request("v1/project", body, signal);
+        if (shares === null) return { response, mix: null };
         await pause(DELAY, signal); // one request per slider movement
         const layer = ["all", "average", "mix"];
-        const { layers } = await ask("v1/project", { ...body, layer, mix: shares }, signal);
-        return { answer, mix: layers.find(({ name }) => name === "mix") };
+        const { layers } = await request("v1/project", { ...body, layer, mix: shares }, signal);
+        return { response, mix: layers.find(({ name }) => name === "mix") };
       };
-      runner.run(JSON.stringify([body, shares]), work, (found) => {
-        runner.notify(found.answer.warnings.join(" ") || null);
+      runner.run(JSON.stringify([body, shares]), work, (result) => {
+        runner.notify(result.response.warnings.join(" ") || null);
         runner.result.classList.remove("stale");
-        draw(found, app.values());
+        draw(result, app.values());
       });
     },
   };
 }
 
-const sentenceOf = (answer) => (i) =>
-  quote(answer.sentences[answer.points[i].sentence].tokens, answer.points[i].position);
+const sentenceOf = (response) => (i) =>
+  quote(response.sentences[response.points[i].sentence].tokens, response.points[i].position);
 
 function icon(group) {
   return svg(
     "svg",
     { class: "icon", viewBox: "-10 -10 20 20", "aria-hidden": "true" },
-    mark(group),
+    marker(group),
   );
 }
 
@@ -212,27 +213,27 @@ function bySense(points) {
   return { names, of: points.map(({ sense }) => names.indexOf(sense ?? "no sense")) };
 }
 
-/** Clusters of a layer, numbered like the clusters of the top layer that they overlap most. */
-function byCluster(planes, space) {
+/** Clusters of a layer, numbered like the clusters of the top layer with the largest overlap. */
+function byCluster(planes, layer) {
   const layers = planes.filter((s) => s.name.startsWith("layer"));
   const top = layers[layers.length - 1].clusters;
   const shared = new Map();
-  space.clusters.forEach((c, i) => {
+  layer.clusters.forEach((c, i) => {
     const pair = `${c} ${top[i]}`;
     shared.set(pair, (shared.get(pair) ?? 0) + 1);
   });
-  const number = new Map();
+  const numbers = new Map();
   for (const [pair] of [...shared].sort((a, b) => b[1] - a[1])) {
     const [c, t] = pair.split(" ").map(Number);
-    if (!number.has(c) && ![...number.values()].includes(t)) number.set(c, t);
+    if (!numbers.has(c) && ![...numbers.values()].includes(t)) numbers.set(c, t);
   }
-  for (const c of new Set(space.clusters)) {
-    if (number.has(c)) continue;
+  for (const c of new Set(layer.clusters)) {
+    if (numbers.has(c)) continue;
     let free = 0;
-    while ([...number.values()].includes(free)) free++;
-    number.set(c, free);
+    while ([...numbers.values()].includes(free)) free++;
+    numbers.set(c, free);
   }
-  const used = [...number.values()].sort((a, b) => a - b);
+  const used = [...numbers.values()].sort((a, b) => a - b);
   const names = Array.from({ length: used[used.length - 1] + 1 }, (_, g) => `cluster ${g + 1}`);
-  return { names, of: space.clusters.map((c) => number.get(c)) };
+  return { names, of: layer.clusters.map((c) => numbers.get(c)) };
 }

@@ -1,18 +1,18 @@
 // Sentences: similarity of every token to the selected one, by layer or for a custom mix.
 
 import { Chips } from "./chips.js";
-import { byId, el, examples, field, lines } from "./dom.js";
+import { byId, el, examples, field, splitLines } from "./dom.js";
 import { SENTENCES } from "./examples.js";
 import { layerControl, parseLayerChoice } from "./layers.js";
-import { mixed, number, shade, short } from "./scale.js";
-import { RequestRunner, ask } from "./service.js";
+import { mixCosines, formatNumber, shade, formatShort } from "./scale.js";
+import { RequestRunner, request } from "./service.js";
 
 const MAX_ROWS = 8; // rows of the table before "Show all"
-const MAX_COLUMNS_BESIDE = 9; // columns of a heat map that fits next to the table
+const MAX_COLUMNS_NEXT_TO_TABLE = 9; // columns of a heat map that fits next to the table
 const MAX_COLUMNS_WITH_NUMBERS = 16; // columns of a heat map with space for numbers
 
 export function sentences(app) {
-  const count = app.model.n_layers;
+  const nLayers = app.model.n_layers;
   const runner = new RequestRunner(byId("sentences-result"), byId("sentences-notice"));
   const text = field(byId("sentences-text"), (x) => app.set({ x, p: null }, "text"));
   examples(byId("sentences-examples"), SENTENCES, ({ text: x, word }) =>
@@ -20,7 +20,7 @@ export function sentences(app) {
   );
   const showLayers = layerControl(
     byId("sentences-layers"),
-    count,
+    nLayers,
     (changes, join) => app.set(changes, join),
     { scale: true },
   );
@@ -33,33 +33,33 @@ export function sentences(app) {
   const pair = new Pair(byId("sentences-pair"), (p) => app.set({ p }));
 
   let cachedMix = { key: null, value: null };
-  function mixOf(answer, shares) {
+  function mixOf(response, shares) {
     const key = shares.join();
-    if (cachedMix.answer !== answer || cachedMix.key !== key)
-      cachedMix = { answer, key, value: mixed(answer.gram, shares) };
+    if (cachedMix.response !== response || cachedMix.key !== key)
+      cachedMix = { response, key, value: mixCosines(response.gram, shares) };
     return cachedMix.value;
   }
 
-  function draw(answer, values) {
-    const seen = parseLayerChoice(values, count);
-    const tokens = answer.sentences.map((s) => s.tokens);
-    const at = (i, k) => answer.starts[i] + k;
+  function draw(response, values) {
+    const selection = parseLayerChoice(values, nLayers);
+    const tokens = response.sentences.map((s) => s.tokens);
+    const flatIndex = (i, k) => response.starts[i] + k;
     const [i, k] = chosenToken(values, tokens);
-    const mix = seen.mode === "mix" ? mixOf(answer, seen.shares) : null;
-    const matrix = mix?.matrix ?? answer.layers.find((s) => s.name === seen.name).matrix;
-    const row = matrix[at(i, k)];
+    const mix = selection.mode === "mix" ? mixOf(response, selection.shares) : null;
+    const matrix = mix?.matrix ?? response.layers.find((s) => s.name === selection.name).matrix;
+    const row = matrix[flatIndex(i, k)];
     chips.draw(tokens);
-    chips.mark(i, k, (j, m) => row[at(j, m)]);
-    showLayers(seen, mix ? seen.gamma * mix.lengths[at(i, k)] : null);
-    const compared = mix ? [...answer.layers, { name: "custom mix", matrix }] : answer.layers;
-    const chosen = { i, k, word: tokens[i][k], tokens, at, row };
-    finding(chosen, compared);
-    table(chosen, compared, seen, Boolean(values.all));
-    heat(chosen, matrix, seen, values);
+    chips.mark(i, k, (j, m) => row[flatIndex(j, m)]);
+    showLayers(selection, mix ? selection.gamma * mix.lengths[flatIndex(i, k)] : null);
+    const compared = mix ? [...response.layers, { name: "custom mix", matrix }] : response.layers;
+    const selected = { i, k, word: tokens[i][k], tokens, flatIndex, row };
+    finding(selected, compared);
+    table(selected, compared, selection, Boolean(values.all));
+    heat(selected, matrix, selection, values);
   }
 
   /** Compare the selected word with another occurrence of it. */
-  function finding({ i, k, word, tokens, at }, compared) {
+  function finding({ i, k, word, tokens, flatIndex }, compared) {
     const same = tokens
       .flatMap((s, j) => s.map((t, m) => [t, j, m]))
       .filter(([t, j, m]) => t.toLowerCase() === word.toLowerCase() && (j !== i || m !== k));
@@ -71,29 +71,33 @@ export function sentences(app) {
       return;
     }
     const [, j, m] = same[0];
-    const cosine = (name) => compared.find((s) => s.name === name)?.matrix[at(i, k)][at(j, m)];
-    const path = Array.from({ length: count }, (_, layer) => number(cosine(`layer ${layer}`)));
-    const table = cosine("static");
+    const cosine = (name) =>
+      compared.find((s) => s.name === name)?.matrix[flatIndex(i, k)][flatIndex(j, m)];
+    const path = Array.from({ length: nLayers }, (_, layer) =>
+      formatNumber(cosine(`layer ${layer}`)),
+    );
+    const staticCosine = cosine("static");
     summary.textContent =
       `“${word}” in sentence ${i + 1} and “${tokens[j][m]}” in sentence ${j + 1}: ` +
-      `cosine ${path.join(" → ")} in layers 0 to ${count - 1}. ` +
-      (typeof table === "number"
-        ? `With static vectors (${app.served.static}), it is ${number(table)} in all sentences.`
+      `cosine ${path.join(" → ")} in layers 0 to ${nLayers - 1}. ` +
+      (typeof staticCosine === "number"
+        ? `With static vectors (${app.service.static}), ` +
+          `it is ${formatNumber(staticCosine)} in all sentences.`
         : "With static vectors, it would be 1.00 in all sentences.");
   }
 
-  function table({ i, k, word, tokens, at, row }, compared, seen, all) {
-    byId("sentences-chosen").textContent = `${word} (sentence ${i + 1})`;
+  function table({ i, k, word, tokens, flatIndex, row }, compared, selection, all) {
+    byId("sentences-selected").textContent = `${word} (sentence ${i + 1})`;
     const others = tokens
       .flatMap((s, j) => s.map((t, m) => ({ t, j, m })))
       .filter(({ j, m }) => j !== i || m !== k);
-    others.sort((a, b) => (row[at(b.j, b.m)] ?? -2) - (row[at(a.j, a.m)] ?? -2));
+    others.sort((a, b) => (row[flatIndex(b.j, b.m)] ?? -2) - (row[flatIndex(a.j, a.m)] ?? -2));
     const shown = all ? others : others.slice(0, MAX_ROWS);
-    const looked = seen.mode === "mix" ? "custom mix" : seen.name;
-    const head = compared.map(({ name }) =>
+    const currentColumn = selection.mode === "mix" ? "custom mix" : selection.name;
+    const header = compared.map(({ name }) =>
       el(
         "th",
-        { scope: "col", class: name === looked ? "looked" : null },
+        { scope: "col", class: name === currentColumn ? "looked" : null },
         name,
       ),
     );
@@ -103,12 +107,16 @@ export function sentences(app) {
         {},
         el("th", { scope: "row" }, t, tokens.length > 1 ? el("small", {}, ` ${j + 1}`) : null),
         ...compared.map(({ name, matrix }) =>
-          cell(matrix[at(i, k)][at(j, m)], number, name === looked),
+          cell(matrix[flatIndex(i, k)][flatIndex(j, m)], formatNumber, name === currentColumn),
         ),
       ),
     );
     byId("sentences-table").replaceChildren(
-      el("thead", {}, el("tr", {}, el("th", {}, el("span", { class: "unseen" }, "word")), ...head)),
+      el(
+        "thead",
+        {},
+        el("tr", {}, el("th", {}, el("span", { class: "unseen" }, "word")), ...header),
+      ),
       el("tbody", {}, ...rows),
     );
     more.hidden = others.length <= MAX_ROWS;
@@ -116,21 +124,21 @@ export function sentences(app) {
   }
 
   let cells = { key: null, list: [] };
-  /** Shade the heat map; cells are rebuilt only for different sentences. */
-  function heat({ tokens, at }, matrix, seen, values) {
+  /** Shade the heat map; its cells are rebuilt only if the sentences have changed. */
+  function heat({ tokens, flatIndex }, matrix, selection, values) {
     const [a, b] = pairOf(values, tokens.length);
-    pair.show(a, b, tokens.length, seen.words);
+    pair.show(a, b, tokens.length, selection.label);
     const key = JSON.stringify([tokens[a], tokens[b]]);
     if (cells.key !== key) cells = { key, list: heatCells(tokens[a], tokens[b]) };
     byId("sentences-heat")
       .closest(".halves")
-      .classList.toggle("long", tokens[b].length > MAX_COLUMNS_BESIDE);
-    const small = tokens[b].length <= MAX_COLUMNS_WITH_NUMBERS;
-    for (const { made, k, m, words } of cells.list) {
-      const value = matrix[at(a, k)][at(b, m)];
-      shade(made, value);
-      made.title = `${words}: ${number(value)}`;
-      made.textContent = small ? short(value) : "";
+      .classList.toggle("long", tokens[b].length > MAX_COLUMNS_NEXT_TO_TABLE);
+    const showNumbers = tokens[b].length <= MAX_COLUMNS_WITH_NUMBERS;
+    for (const { td, k, m, label } of cells.list) {
+      const value = matrix[flatIndex(a, k)][flatIndex(b, m)];
+      shade(td, value);
+      td.title = `${label}: ${formatNumber(value)}`;
+      td.textContent = showNumbers ? formatShort(value) : "";
     }
   }
 
@@ -138,32 +146,32 @@ export function sentences(app) {
     show(values) {
       const x = values.x ?? SENTENCES[0].text;
       text.show(x);
-      showLayers(parseLayerChoice(values, count));
-      const given = lines(x);
-      if (!given.length)
+      showLayers(parseLayerChoice(values, nLayers));
+      const inputs = splitLines(x);
+      if (!inputs.length)
         return runner.cancel("Enter two sentences that share a word, or select an example.");
       const body = {
-        sentences: given,
-        static: app.served.static !== null,
+        sentences: inputs,
+        static: app.service.static !== null,
         gram: true,
         model: app.model.id,
       };
       runner.run(
         JSON.stringify(body),
-        (signal) => ask("v1/similarity", body, signal),
-        (answer) => {
-          if (answer.usage.tokens === 0)
+        (signal) => request("v1/similarity", body, signal),
+        (response) => {
+          if (response.usage.tokens === 0)
             return runner.cancel("The text contains no words. Enter a sentence.");
-          runner.notify(answer.warnings.join(" ") || null);
+          runner.notify(response.warnings.join(" ") || null);
           runner.result.classList.remove("stale");
-          draw(answer, app.values());
+          draw(response, app.values());
         },
       );
     },
   };
 }
 
-/** The selected token: from the URL, or the word of an example, or a repeated word. */
+/** The selected token: from the URL, the word of an example, or a word that is repeated. */
 function chosenToken(values, tokens) {
   const [i, k] = (values.t ?? "").split(".").map(Number);
   if (tokens[i]?.[k] !== undefined) return [i, k];
@@ -187,10 +195,10 @@ function pairOf(values, n) {
   return [a >= 0 && a < n ? a : 0, b >= 0 && b < n ? b : Math.min(1, n - 1)];
 }
 
-function cell(value, written, looked) {
-  const made = el("td", { class: looked ? "looked" : null }, written(value));
-  shade(made, value);
-  return made;
+function cell(value, format, isCurrent) {
+  const td = el("td", { class: isCurrent ? "looked" : null }, format(value));
+  shade(td, value);
+  return td;
 }
 
 function heatCells(rows, columns) {
@@ -198,15 +206,15 @@ function heatCells(rows, columns) {
   const body = rows.map((t, k) => {
     const row = el("tr", {}, el("th", { scope: "row" }, t));
     columns.forEach((u, m) => {
-      const made = el("td");
-      list.push({ made, k, m, words: `${t} – ${u}` });
-      row.append(made);
+      const td = el("td");
+      list.push({ td, k, m, label: `${t} – ${u}` });
+      row.append(td);
     });
     return row;
   });
-  const head = columns.map((t) => el("th", { scope: "col" }, el("span", {}, t)));
+  const header = columns.map((t) => el("th", { scope: "col" }, el("span", {}, t)));
   byId("sentences-heat").replaceChildren(
-    el("thead", {}, el("tr", {}, el("td"), ...head)),
+    el("thead", {}, el("tr", {}, el("td"), ...header)),
     el("tbody", {}, ...body),
   );
   return list;
@@ -214,17 +222,17 @@ function heatCells(rows, columns) {
 
 /** Controls for the two sentences of the heat map. */
 class Pair {
-  constructor(box, changed) {
-    const update = () => changed(`${this.rows.value}.${this.columns.value}`);
+  constructor(box, onChange) {
+    const update = () => onChange(`${this.rows.value}.${this.columns.value}`);
     this.rows = el("select", { "aria-label": "Sentence in the rows", on: { change: update } });
     this.columns = el("select", { "aria-label": "Sentence in the columns", on: { change: update } });
     this.several = el("span", {}, "Rows ", this.rows, " Columns ", this.columns);
-    this.alone = el("span", {}, "The sentence compared with itself");
-    this.words = el("span");
-    box.replaceChildren(this.several, this.alone, this.words);
+    this.single = el("span", {}, "The sentence compared with itself");
+    this.label = el("span");
+    box.replaceChildren(this.several, this.single, this.label);
   }
 
-  show(a, b, n, words) {
+  show(a, b, n, label) {
     for (const [select, now] of [
       [this.rows, a],
       [this.columns, b],
@@ -236,7 +244,7 @@ class Pair {
       select.value = now;
     }
     this.several.hidden = n < 2;
-    this.alone.hidden = n > 1;
-    this.words.textContent = `, ${words}`;
+    this.single.hidden = n > 1;
+    this.label.textContent = `, ${label}`;
   }
 }

@@ -1,13 +1,13 @@
 // Requests to the service. Error messages of the service are shown to the user.
 
-import { stored } from "./dom.js";
+import { browserStorage } from "./dom.js";
 
 const MAX_RETRIES = 4; // if the service is overloaded or loading
-const MAX_CACHED = 40; // cached responses, for going back
+const MAX_CACHED = 40; // cached responses, for going back in the history
 const TOKEN = "elmo-token";
 
 const cache = new Map();
-let token = stored("session", TOKEN);
+let token = browserStorage("session", TOKEN);
 
 export class ServiceError extends Error {
   constructor(status, message) {
@@ -16,40 +16,40 @@ export class ServiceError extends Error {
   }
 }
 
-/** Return the response to a POST of `body`, or to a GET without body. */
-export async function ask(path, body, signal) {
-  const sent = body === undefined ? undefined : JSON.stringify(body);
-  const key = `${path} ${sent}`;
+/** Return the JSON response to a POST request with `body`, or to a GET request without a body. */
+export async function request(path, body, signal) {
+  const json = body === undefined ? undefined : JSON.stringify(body);
+  const key = `${path} ${json}`;
   if (cache.has(key)) return cache.get(key);
-  const answer = await requestWithRetry(path, sent, signal);
-  cache.set(key, answer);
+  const data = await requestWithRetry(path, json, signal);
+  cache.set(key, data);
   if (cache.size > MAX_CACHED) cache.delete(cache.keys().next().value);
-  return answer;
+  return data;
 }
 
 /** Tokenize a sentence with the service. */
-export async function tokensOf(text, model, signal) {
+export async function tokenize(text, model, signal) {
   const body = { sentences: [text], layer: 0, pooling: "mean", model };
-  return (await ask("v1/embed", body, signal)).sentences[0].tokens;
+  return (await request("v1/embed", body, signal)).sentences[0].tokens;
 }
 
-export function useToken(given) {
-  token = given;
-  stored("session", TOKEN, given);
+export function setToken(value) {
+  token = value;
+  browserStorage("session", TOKEN, value);
 }
 
-async function requestWithRetry(path, sent, signal) {
+async function requestWithRetry(path, json, signal) {
   for (let attempt = 0; ; attempt++) {
-    const response = await send(path, sent, signal);
-    const answer = await response.json().catch(() => null);
-    if (response.ok && answer !== null) return answer;
+    const response = await send(path, json, signal);
+    const data = await response.json().catch(() => null);
+    if (response.ok && data !== null) return data;
     const seconds = Number(response.headers.get("Retry-After"));
     if ((response.status === 429 || response.status === 503) && attempt < MAX_RETRIES) {
       await pause(Math.min(Math.max(seconds || 1, 0.5), 10), signal);
       continue;
     }
-    if (response.status === 401) document.dispatchEvent(new Event("token-wanted"));
-    const message = answer?.error?.message;
+    if (response.status === 401) document.dispatchEvent(new Event("token-required"));
+    const message = data?.error?.message;
     throw new ServiceError(response.status, message ?? `Unexpected status ${response.status}.`);
   }
 }
@@ -70,7 +70,7 @@ async function send(path, body, signal) {
   }
 }
 
-/** Wait; aborting the request also ends the wait. */
+/** Wait for some seconds; aborting the request also ends the wait. */
 export function pause(seconds, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, seconds * 1000);
@@ -91,31 +91,31 @@ export class RequestRunner {
     this.running = null;
   }
 
-  /** Draw the result of `work(signal)`, reusing the current one if the key is unchanged. */
+  /** Draw the result of `work(signal)`. If the key is unchanged, reuse the current result. */
   async run(key, work, draw) {
     if (key === this.key) {
-      if (this.answer !== undefined) draw(this.answer);
+      if (this.data !== undefined) draw(this.data);
       return;
     }
     this.stop();
     this.key = key;
-    const own = (this.running = new AbortController());
+    const controller = (this.running = new AbortController());
     this.result.setAttribute("aria-busy", "true");
     try {
-      const answer = await work(own.signal);
-      if (own.signal.aborted) return;
-      this.answer = answer;
+      const data = await work(controller.signal);
+      if (controller.signal.aborted) return;
+      this.data = data;
       this.notify(null);
-      draw(answer);
+      draw(data);
       this.result.classList.add("drawn");
     } catch (error) {
-      if (own.signal.aborted) return;
+      if (controller.signal.aborted) return;
       this.key = null;
-      const known = error instanceof ServiceError;
-      this.notify(known ? error.message : `Error in this page: ${error.message}`);
-      if (!(error instanceof ServiceError)) throw error;
+      const isServiceError = error instanceof ServiceError;
+      this.notify(isServiceError ? error.message : `Error in this page: ${error.message}`);
+      if (!isServiceError) throw error;
     } finally {
-      if (this.running === own) {
+      if (this.running === controller) {
         this.running = null;
         this.result.setAttribute("aria-busy", "false");
       }
@@ -140,6 +140,6 @@ export class RequestRunner {
     this.running?.abort();
     this.running = null;
     this.key = null;
-    this.answer = undefined;
+    this.data = undefined;
   }
 }

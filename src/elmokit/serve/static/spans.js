@@ -1,6 +1,6 @@
 // Tokens with labeled, possibly nested spans.
 
-import { el, joined, spaced } from "./dom.js";
+import { el, joinTokens, needsSpaceBefore } from "./dom.js";
 import { COLORS } from "./plane.js";
 
 /**
@@ -9,42 +9,42 @@ import { COLORS } from "./plane.js";
  * A span is {start, end, label, words, title, color, chain, predicate}; only the first three are
  * required.
  */
-export function spanned(tokens, spans) {
+export function renderSpans(tokens, spans) {
   const sorted = [...spans].sort((a, b) => a.start - b.start || b.end - a.end);
-  const root = { start: 0, end: tokens.length, inner: [] };
-  for (const span of sorted) insert(root, { ...span, inner: [] });
-  return written(root, tokens);
+  const root = { start: 0, end: tokens.length, children: [] };
+  for (const span of sorted) insert(root, { ...span, children: [] });
+  return renderNode(root, tokens);
 }
 
 function insert(node, span) {
-  const last = node.inner[node.inner.length - 1];
+  const last = node.children[node.children.length - 1];
   if (!last || span.start >= last.end) {
-    node.inner.push(span);
+    node.children.push(span);
   } else if (span.end <= last.end) {
     insert(last, span);
   } else {
-    insert(last, { ...span, end: last.end, inner: [] });
-    insert(node, { ...span, start: last.end, rest: true, inner: [] });
+    insert(last, { ...span, end: last.end, children: [] });
+    insert(node, { ...span, start: last.end, rest: true, children: [] });
   }
 }
 
-function written(node, tokens) {
+function renderNode(node, tokens) {
   const parts = [];
-  const gap = (at) => (at < node.end && spaced(tokens[at]) ? " " : "");
+  const gap = (position) => (position < node.end && needsSpaceBefore(tokens[position]) ? " " : "");
   const plain = (from, to) => {
-    if (to > from) parts.push(joined(tokens.slice(from, to)) + gap(to));
+    if (to > from) parts.push(joinTokens(tokens.slice(from, to)) + gap(to));
   };
-  let at = node.start;
-  for (const span of node.inner) {
-    plain(at, span.start);
-    parts.push(boxed(span, tokens), gap(span.end));
-    at = span.end;
+  let position = node.start;
+  for (const span of node.children) {
+    plain(position, span.start);
+    parts.push(renderSpan(span, tokens), gap(span.end));
+    position = span.end;
   }
-  plain(at, node.end);
+  plain(position, node.end);
   return parts;
 }
 
-function boxed(span, tokens) {
+function renderSpan(span, tokens) {
   const tint = span.predicate ? "predicate" : `tint-${span.color % COLORS}`;
   const label = el(
     "span",
@@ -55,7 +55,7 @@ function boxed(span, tokens) {
   return el(
     "span",
     { class: `span ${tint}${span.rest ? " rest" : ""}`, "data-chain": span.chain },
-    el("span", { class: "inside" }, ...written(span, tokens)),
+    el("span", { class: "inside" }, ...renderNode(span, tokens)),
     label,
   );
 }

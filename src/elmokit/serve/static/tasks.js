@@ -1,11 +1,11 @@
 // Tasks: predictions of trained models, and the layer weights they learned.
 
-import { byId, choice, el, examples, field } from "./dom.js";
-import { drawing } from "./drawings.js";
+import { byId, radioGroup, el, examples, field } from "./dom.js";
+import { renderResults } from "./drawings.js";
 import { TASKS } from "./examples.js";
 import { drawMixes } from "./mixes.js";
 import { navigate } from "./view.js";
-import { RequestRunner, ask } from "./service.js";
+import { RequestRunner, request } from "./service.js";
 
 // For each task: a short name, a description, and the labels of its fields.
 const ABOUT = {
@@ -41,7 +41,7 @@ const ABOUT = {
 const OTHER = { short: "", does: "", missing: ["Enter a text"] };
 
 export function tasks(app) {
-  const names = app.served.tasks;
+  const names = app.service.tasks;
   byId("tasks-help").hidden = names.length > 0;
   byId("tasks-body").hidden = names.length === 0;
   if (!names.length) return { show() {} };
@@ -53,14 +53,14 @@ export function tasks(app) {
   let shown = null;
 
   async function load() {
-    cards = (await ask("v1/tasks")).tasks;
-    const named = ({ name, task }) => {
+    cards = (await request("v1/tasks")).tasks;
+    const formatName = ({ name, task }) => {
       const short = ABOUT[task]?.short;
       return short && short !== name ? el("span", {}, name, el("small", {}, short)) : name;
     };
-    showName = choice(
+    showName = radioGroup(
       byId("tasks-names"),
-      cards.map((card) => [card.name, named(card)]),
+      cards.map((card) => [card.name, formatName(card)]),
       (k) => app.set({ k, x: null, y: null }),
     );
   }
@@ -71,38 +71,42 @@ export function tasks(app) {
     const card = cards.find(({ name }) => name === values.k) ?? cards[0];
     const kind = card.task;
     const about = ABOUT[kind] ?? { ...OTHER, does: card.title };
-    const tries = TASKS[kind] ?? [];
-    const two = about.fields;
+    const taskExamples = TASKS[kind] ?? [];
+    const fields = about.fields;
     showName(card.name);
     byId("tasks-about").textContent = [about.does, scoreOf(card)].filter(Boolean).join(" ");
-    byId("tasks-text-label").textContent = two ? two[0] : "Your text";
-    byId("tasks-other-label").textContent = two ? two[1] : "";
-    byId("tasks-second").hidden = !two;
+    byId("tasks-text-label").textContent = fields ? fields[0] : "Your text";
+    byId("tasks-other-label").textContent = fields ? fields[1] : "";
+    byId("tasks-second").hidden = !fields;
     if (shown !== card) {
-      examples(byId("tasks-examples"), tries, ({ text: x, other: y }) => app.set({ x, y }));
-      drawMixes(cards, card, app.model.n_layers, look);
+      examples(byId("tasks-examples"), taskExamples, ({ text: x, other: y }) => app.set({ x, y }));
+      drawMixes(cards, card, app.model.n_layers, applyMix);
       byId("tasks-result").replaceChildren();
     }
     shown = card;
-    const x = values.x ?? tries[0]?.text ?? "";
-    const y = values.y ?? tries[0]?.other ?? "";
+    const x = values.x ?? taskExamples[0]?.text ?? "";
+    const y = values.y ?? taskExamples[0]?.other ?? "";
     text.show(x);
     other.show(y);
-    const wanted = [x, ...(two ? [y] : [])].findIndex((given) => !given.trim());
-    if (wanted >= 0)
-      return runner.cancel(`${(about.missing ?? OTHER.missing)[wanted]}, or select an example.`);
+    const missingIndex = [x, ...(fields ? [y] : [])].findIndex((value) => !value.trim());
+    if (missingIndex >= 0)
+      return runner.cancel(
+        `${(about.missing ?? OTHER.missing)[missingIndex]}, or select an example.`,
+      );
     const body = { examples: [exampleOf(kind, x, y)] };
     await runner.run(
       JSON.stringify([card.name, body]),
-      (signal) => ask(`v1/tasks/${encodeURIComponent(card.name)}`, body, signal),
-      (answer) => {
+      (signal) => request(`v1/tasks/${encodeURIComponent(card.name)}`, body, signal),
+      (response) => {
         // The page sends a single example, so omit its number.
-        const warnings = answer.warnings.map((text) => text.replace(/^example 0, line \d+: /, ""));
+        const warnings = response.warnings.map((warning) =>
+          warning.replace(/^example 0, line \d+: /, ""),
+        );
         runner.notify(warnings.join(" ") || null);
         runner.result.classList.remove("stale");
-        const results = answer.results[0];
+        const results = response.results[0];
         if (!results.length) return runner.cancel("The text contains no words.");
-        byId("tasks-result").replaceChildren(...drawing(kind, results, { other: y }));
+        byId("tasks-result").replaceChildren(...renderResults(kind, results, { other: y }));
       },
     );
   }
@@ -118,10 +122,10 @@ export function tasks(app) {
 }
 
 /** Open the Sentences panel with the mix that a task learned. */
-function look({ s, gamma }) {
-  const two = (value) => Number(value.toFixed(2));
-  const g = Math.min(3, Math.max(0.1, two(gamma)));
-  navigate("sentences", { v: "mix", s: s.map(two).join(","), g });
+function applyMix({ s, gamma }) {
+  const round = (value) => Number(value.toFixed(2));
+  const g = Math.min(3, Math.max(0.1, round(gamma)));
+  navigate("sentences", { v: "mix", s: s.map(round).join(","), g });
   window.scrollTo(0, 0);
 }
 
@@ -133,11 +137,11 @@ function exampleOf(kind, x, y) {
 }
 
 function scoreOf(card) {
-  const [part, scores] = Object.entries(card.scores).pop() ?? [];
+  const [split, scores] = Object.entries(card.scores).pop() ?? [];
   const value = scores?.[card.metric];
-  const named =
+  const metricName =
     { f1: " F1", accuracy: "% accuracy", conll: " F1 (mean of three metrics)" }[card.metric] ??
     ` ${card.metric}`;
-  const data = { dev: "development set", test: "test set" }[part];
-  return typeof value === "number" ? `Score: ${value.toFixed(1)}${named} on the ${data}.` : "";
+  const data = { dev: "development set", test: "test set" }[split];
+  return typeof value === "number" ? `Score: ${value.toFixed(1)}${metricName} on the ${data}.` : "";
 }

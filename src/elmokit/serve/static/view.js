@@ -5,7 +5,7 @@
 const MAX_LENGTH = 12000; // longest URL that can be shared reliably
 const MIN_INTERVAL = 350; // milliseconds between two updates, because browsers limit their rate
 
-const hidden = new Map(); // parameters of the panels that are not shown
+const hiddenValues = new Map(); // parameters of the panels that are not shown
 let view = history.state?.panel ? history.state : read();
 let lastJoin = null; // the `join` of the newest history entry
 let pending = null;
@@ -17,7 +17,7 @@ export function currentView() {
 
 /** Return the parameters of a panel, which may be hidden. */
 export function valuesOf(panel) {
-  return panel === view.panel ? view.values : (hidden.get(panel) ?? {});
+  return panel === view.panel ? view.values : (hiddenValues.get(panel) ?? {});
 }
 
 /**
@@ -31,12 +31,12 @@ export function navigate(panel, changes, join = null) {
     if (value === null || value === undefined) delete values[key];
     else values[key] = String(value);
   }
-  const joined = join !== null && join === lastJoin;
-  if (!joined) writePending();
-  hidden.set(view.panel, view.values);
+  const isJoined = join !== null && join === lastJoin;
+  if (!isJoined) writePending();
+  hiddenValues.set(view.panel, view.values);
   view = { panel, values };
   lastJoin = join;
-  if (joined) pending ??= setTimeout(writePending, MIN_INTERVAL);
+  if (isJoined) pending ??= setTimeout(writePending, MIN_INTERVAL);
   else write("pushState");
   document.dispatchEvent(new Event("view"));
 }
@@ -54,9 +54,9 @@ export function fitsInUrl() {
   return address().length <= MAX_LENGTH;
 }
 
-function write(how) {
-  if (fitsInUrl()) history[how](null, "", address());
-  else history[how](view, "", `#${view.panel}`);
+function write(method) {
+  if (fitsInUrl()) history[method](null, "", address());
+  else history[method](view, "", `#${view.panel}`);
 }
 
 function address() {
@@ -73,7 +73,7 @@ window.addEventListener("popstate", (event) => {
   clearTimeout(pending);
   pending = null;
   lastJoin = null;
-  hidden.set(view.panel, view.values);
+  hiddenValues.set(view.panel, view.values);
   view = event.state?.panel ? event.state : read();
   document.dispatchEvent(new Event("view"));
 });
