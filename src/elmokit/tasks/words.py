@@ -82,7 +82,7 @@ class WordTable:
             others: Other tokenized texts, such as those of the dev set. Their words are added if
                 the table contains them.
         """
-        rows: dict[str, int | None] = {}  # row of each word in the table, if it is there
+        rows: dict[str, int | None] = {}  # row of each word in the table, if any
         missing: Counter[str] = Counter()  # lowercased words that are not in the table
         for token, count in Counter(token for text in training for token in text).items():
             if table is None or (row := table.row(token)) is None:

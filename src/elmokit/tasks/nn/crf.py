@@ -56,7 +56,7 @@ def build_tag_set(types: Sequence[str], scheme: str) -> list[str]:
 
 def allowed_transitions(tags: Sequence[str], scheme: str) -> AllowedTransitions:
     """Return the transitions that a scheme allows between tags."""
-    last_prefixes = "OES" if scheme == "BIOES" else "OBI"  # of tags that may end a span
+    last_prefixes = "OES" if scheme == "BIOES" else "OBI"  # of tags that O may follow
 
     def may_follow(previous: str, tag: str) -> bool:
         if tag[0] in "IE":

@@ -121,7 +121,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor) -> Any:
         gates, carried, weight, mask, c, tanh_c, h = ctx.saved_tensors
         o, r, i, f, j = gates.chunk(_GATES, dim=2)
-        # First, compute the factors of all gate gradients for all steps at once, ...
+        # First, compute the derivatives of h_t or c_t with respect to all gates, for all steps, ...
         dh_dc = o * r * (1 - tanh_c.square())
         d_gates = torch.cat(
             [
