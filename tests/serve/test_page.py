@@ -37,7 +37,7 @@ def test_start_panel_shows_one_word_with_several_vectors(visit: Visit) -> None:
     assert "left" in page.locator("#start-uses").inner_text()
     near, far = numbers(rows.nth(1).inner_text())
     assert near - far > 0.3
-    page.locator(".ways").get_by_role("link", name="Senses").click()
+    page.locator(".panel-links").get_by_role("link", name="Senses").click()
     visit.ready()
     assert page.url.endswith("#senses")
     page.go_back()
@@ -201,11 +201,11 @@ def test_neighbors_in_a_text(visit: Visit) -> None:
     assert "“morning”" in visit.text("#neighbors-finding")
     hits.first.locator("button").click()  # search from a neighbor
     visit.ready()
-    assert visit.text("#neighbors-walk").startswith("Query from the text:")
+    assert visit.text("#neighbors-query").startswith("Query from the text:")
     page.get_by_role("button", name="Back to your sentence").click()
     visit.ready()
     assert "“morning”" in visit.text("#neighbors-finding")
-    assert page.locator("#neighbors-walk").is_hidden()
+    assert page.locator("#neighbors-query").is_hidden()
 
 
 def test_substitutes_and_surprisal_of_both_directions(visit: Visit) -> None:
@@ -230,7 +230,7 @@ def test_substitutes_and_surprisal_of_both_directions(visit: Visit) -> None:
     page.wait_for_selector(".place:has-text('furiously')")
     visit.ready()
     assert numbers(visit.text("#expectations-finding")) == []  # a perplexity of over a thousand
-    assert "1,7" in visit.text("#expectations-finding")
+    assert "1,4" in visit.text("#expectations-finding")
 
 
 # ------------------------------------------------------------------------------------- custom mixes

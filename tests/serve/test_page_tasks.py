@@ -81,7 +81,7 @@ def _opinion(page: Any, answer: dict[str, Any]) -> None:
     expected = [100 * answer["probabilities"][str(i)] for i in range(5)]
     assert percents == pytest.approx(expected, abs=0.51)
     said = OPINIONS[int(answer["label"])]
-    assert page.locator("#tasks-result .right .word").inner_text() == said
+    assert page.locator("#tasks-result .match .word").inner_text() == said
     assert page.locator("#tasks-result .verdict").inner_text().startswith(said.capitalize())
 
 
@@ -96,7 +96,7 @@ def _follows(page: Any, answer: dict[str, Any]) -> None:
     short, long = FOLLOWS[answer["label"]]
     verdict = page.locator("#tasks-result .verdict").inner_text()
     assert verdict == f"“the nurse runs” {long}."
-    assert page.locator("#tasks-result .right .word").inner_text() == short
+    assert page.locator("#tasks-result .match .word").inner_text() == short
     words = page.locator("#tasks-result .bars .word").all_inner_texts()
     assert words == ["entailment", "neutral", "contradiction"]
 
@@ -133,8 +133,8 @@ def test_layer_weights_of_tasks_are_shown(visit: Visit) -> None:
         shares = [float(text) for text in row.locator(".weight").all_inner_texts()]
         assert sum(shares) == pytest.approx(1, abs=0.02)
         kinds = [str(cell.get_attribute("class")) for cell in row.locator(".weight").all()]
-        assert [("little" in k, "much" in k) for k in kinds] == [
-            (s < 0.33, s > 0.67) if abs(s - 1 / 3) > 0.006 else ("little" in k, "much" in k)
+        assert [("low" in k, "high" in k) for k in kinds] == [
+            (s < 0.33, s > 0.67) if abs(s - 1 / 3) > 0.006 else ("low" in k, "high" in k)
             for s, k in zip(shares, kinds, strict=True)
         ]
     chosen = page.locator("#tasks-mixes .chosen")
@@ -257,7 +257,7 @@ def test_each_kind_of_task_is_rendered(desk: Visit) -> None:
 
     assert "Ann Smith PER person left." in chosen("ner")
     assert chosen("sst5") == "Very positive: “A fine film.” very negative 10% very positive 90%"
-    assert result.locator(".right").inner_text().startswith("very positive")
+    assert result.locator(".match").inner_text().startswith("very positive")
     assert chosen("snli") == (
         "“B” may or may not be true, given the first sentence. entailment 20% neutral 80%"
     )

@@ -139,7 +139,7 @@ export function quote(tokens, position, context = Infinity) {
   const right = joinTokens(tokens.slice(position + 1, end));
   return [
     (first > 0 ? "… " : "") + left + (left && needsSpaceBefore(tokens[position]) ? " " : ""),
-    el("b", { class: "meant" }, tokens[position]),
+    el("b", { class: "target" }, tokens[position]),
     (right && needsSpaceBefore(tokens[position + 1]) ? " " : "") +
       right +
       (end < tokens.length ? " …" : ""),

@@ -71,7 +71,7 @@ export function renderResults(kind, results, input) {
   return draw ? draw(results, input) : [el("pre", {}, JSON.stringify(results, null, 2))];
 }
 
-const mutedText = (words) => el("p", { class: "quiet-words" }, words);
+const mutedText = (words) => el("p", { class: "muted" }, words);
 const capitalize = (words) => words[0].toUpperCase() + words.slice(1);
 
 function renderEntities({ tokens, entities }) {
@@ -232,16 +232,16 @@ function highlight(text, button, chain) {
 /** Return probability bars, in which the predicted label is marked. */
 function probabilityBars(probabilities, label, labelOf) {
   const rows = Object.entries(probabilities).map(([name, p]) => {
-    const toneClass = NEGATIVE.includes(name) ? " falls" : NEUTRAL.includes(name) ? " even" : "";
+    const toneClass = NEGATIVE.includes(name) ? " negative" : NEUTRAL.includes(name) ? " neutral" : "";
     const bar = el("i", { class: `bar${toneClass}` });
     bar.style.setProperty("--p", p.toFixed(4));
     return el(
       "li",
-      { class: name === label ? "right" : null },
+      { class: name === label ? "match" : null },
       el("span", { class: "word" }, labelOf(name)),
       el("span", { class: "score" }, formatPercent(p)),
       bar,
     );
   });
-  return el("ol", { class: "bars whole" }, ...rows);
+  return el("ol", { class: "bars probabilities" }, ...rows);
 }

@@ -143,17 +143,17 @@ function predictedWords(list, token) {
   const shown = (list ?? []).slice(0, MAX_IN_STRIP);
   return el(
     "span",
-    { class: "guesses" },
-    ...shown.map(({ word }) => el("span", { class: word === token ? "right" : null }, word)),
+    { class: "predictions" },
+    ...shown.map(({ word }) => el("span", { class: word === token ? "match" : null }, word)),
   );
 }
 
 function surprisalBar(value, side) {
-  const bar = el("i", { class: `rise ${side}` });
+  const bar = el("i", { class: `surprisal ${side}` });
   bar.style.setProperty("--h", Math.min(1, value / MAX_BITS).toFixed(3));
   return el(
     "span",
-    { class: `well ${side}` },
+    { class: `surprisal-track ${side}` },
     bar,
     el("span", { class: "bits" }, value.toFixed(1)),
   );
@@ -164,7 +164,7 @@ function bar({ word, probability }, target) {
   line.style.setProperty("--p", probability.toFixed(4));
   return el(
     "li",
-    { class: word === target ? "right" : null },
+    { class: word === target ? "match" : null },
     el("span", { class: "word" }, word),
     el("span", { class: "score" }, formatPercent(probability)),
     line,

@@ -67,7 +67,7 @@ export function layerControl(
   range.addEventListener("input", () => onChange({ v: range.value }, "layer"));
   const layerRow = el(
     "div",
-    { class: "one" },
+    { class: "single-layer" },
     el("label", { for: range.id }, "Layer"),
     el("div", { class: "track" }, range, ticks),
     output,
@@ -83,7 +83,12 @@ export function layerControl(
   scale.input.addEventListener("input", () => onChange({ v: MIX, g: scale.input.value }, "gamma"));
   const note = el("p", { class: "mix-note" });
   const rows = [...sliders.map((s) => s.row), ...(hasGamma ? [scale.row] : [])];
-  const mixControls = el("div", { class: "hand" }, ...(unavailable === null ? rows : []), note);
+  const mixControls = el(
+    "div",
+    { class: "mix-controls" },
+    ...(unavailable === null ? rows : []),
+    note,
+  );
 
   const modes = [
     ["layer", "One layer"],

@@ -126,8 +126,8 @@ function showTheme() {
 
 function showStatus(message) {
   byId("status").textContent = message;
-  byId("status").classList.add("seen");
-  setTimeout(() => byId("status").classList.remove("seen"), 2500);
+  byId("status").classList.add("visible");
+  setTimeout(() => byId("status").classList.remove("visible"), 2500);
 }
 
 const theme = browserStorage("local", THEME);

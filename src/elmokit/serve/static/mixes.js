@@ -24,7 +24,7 @@ export function drawMixes(cards, selected, nLayers, onApply) {
   const header = el(
     "tr",
     {},
-    el("th", {}, el("span", { class: "unseen" }, "task")),
+    el("th", {}, el("span", { class: "visually-hidden" }, "task")),
     ...columns,
     el("th", { scope: "col" }, "γ"),
     el("td"),
@@ -51,7 +51,7 @@ function tableRow({ card, place, s, gamma }, layers, selected, nLayers, onApply)
     el("td", { class: "gamma" }, formatNumber(gamma)),
     el(
       "td",
-      { class: "look" },
+      { class: "apply" },
       el(
         "button",
         {
@@ -71,7 +71,7 @@ function tableRow({ card, place, s, gamma }, layers, selected, nLayers, onApply)
 /** A cell, darker for larger weights; hatched below 1/3 and dotted above 2/3, as in the paper. */
 function weight(share) {
   if (share === undefined) return el("td");
-  const kind = share < 1 / 3 ? "little" : share > 2 / 3 ? "much" : null;
+  const kind = share < 1 / 3 ? "low" : share > 2 / 3 ? "high" : null;
   const cell = el(
     "td",
     { class: ["weight", kind].filter(Boolean).join(" ") },

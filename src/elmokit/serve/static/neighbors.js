@@ -66,7 +66,7 @@ export function neighbors(app) {
       byId("neighbors-chips").querySelector(".chip")?.setAttribute("tabindex", "0");
     const focused = document.activeElement;
     const hadFocus =
-      byId("neighbors-hits").contains(focused) || byId("neighbors-walk").contains(focused);
+      byId("neighbors-hits").contains(focused) || byId("neighbors-query").contains(focused);
     showQuery(result.query, values);
     const hits = result.neighbors[selection.name];
     byId("neighbors-hits").replaceChildren(...(hits ?? []).map((hit) => resultItem(hit, app)));
@@ -90,14 +90,14 @@ export function neighbors(app) {
     // The focused element was removed, so move the focus to the back button or the words.
     if (hadFocus)
       (
-        byId("neighbors-walk").querySelector("button") ??
+        byId("neighbors-query").querySelector("button") ??
         byId("neighbors-chips").querySelector('[tabindex="0"]')
       )?.focus();
   }
 
   /** Show the current query if it is a token of the text. */
   function showQuery(query, values) {
-    const box = byId("neighbors-walk");
+    const box = byId("neighbors-query");
     box.hidden = values.n === undefined;
     box.replaceChildren();
     if (box.hidden) return;
@@ -128,7 +128,7 @@ export function neighbors(app) {
         ? [
             el(
               "ol",
-              { class: "near-words" },
+              { class: "neighbor-list" },
               ...list.map(({ word: w, score }) =>
                 el(
                   "li",

@@ -123,7 +123,7 @@ export class Plane {
         ? [
             el(
               "span",
-              { class: "quiet-words" },
+              { class: "muted" },
               "Point at a marker, or use the arrow keys, to show its sentence.",
             ),
           ]

@@ -4,11 +4,11 @@
 export function shade(element, cosine) {
   const known = typeof cosine === "number";
   element.classList.add("shade");
-  element.classList.toggle("below", known && cosine < 0);
+  element.classList.toggle("negative", known && cosine < 0);
   const strength = known ? Math.min(1, Math.abs(cosine)) : 0;
   element.style.setProperty("--v", strength.toFixed(3));
-  element.classList.toggle("deep", strength > 0.66); // switches the text color in the dark theme
-  element.classList.toggle("deepest", strength > 0.82); // and in the light theme
+  element.classList.toggle("strong", strength > 0.66); // switches the text color in the dark theme
+  element.classList.toggle("strongest", strength > 0.82); // and in the light theme
 }
 
 export const formatNumber = (value) =>

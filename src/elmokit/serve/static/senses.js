@@ -131,7 +131,7 @@ export function senses(app) {
     byId("senses-static").replaceChildren(
       svg("line", { class: "axis", x1: 110, y1: 8, x2: 110, y2: 152 }),
       svg("line", { class: "axis", x1: 8, y1: 80, x2: 212, y2: 80 }),
-      svg("circle", { class: "one-dot", cx: 110, cy: 80, r: 8 }),
+      svg("circle", { class: "static-point", cx: 110, cy: 80, r: 8 }),
       svg("text", { x: 124, y: 72 }, name),
     );
     const caption = [`One vector for ${name} in all sentences.`];
@@ -139,7 +139,7 @@ export function senses(app) {
       caption.push(
         el(
           "span",
-          { class: "near" },
+          { class: "static-neighbors" },
           "Nearest words: ",
           neighbors
             .slice(0, 5)
@@ -148,7 +148,9 @@ export function senses(app) {
         ),
       );
     else if (app.service.static && response.word !== null)
-      caption.push(el("span", { class: "near" }, "The word is not in the static vocabulary."));
+      caption.push(
+        el("span", { class: "static-neighbors" }, "The word is not in the static vocabulary."),
+      );
     byId("senses-static-caption").replaceChildren(...caption);
   }
 

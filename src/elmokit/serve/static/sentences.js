@@ -97,7 +97,7 @@ export function sentences(app) {
     const header = compared.map(({ name }) =>
       el(
         "th",
-        { scope: "col", class: name === currentColumn ? "looked" : null },
+        { scope: "col", class: name === currentColumn ? "current" : null },
         name,
       ),
     );
@@ -115,7 +115,7 @@ export function sentences(app) {
       el(
         "thead",
         {},
-        el("tr", {}, el("th", {}, el("span", { class: "unseen" }, "word")), ...header),
+        el("tr", {}, el("th", {}, el("span", { class: "visually-hidden" }, "word")), ...header),
       ),
       el("tbody", {}, ...rows),
     );
@@ -131,7 +131,7 @@ export function sentences(app) {
     const key = JSON.stringify([tokens[a], tokens[b]]);
     if (cells.key !== key) cells = { key, list: heatCells(tokens[a], tokens[b]) };
     byId("sentences-heat")
-      .closest(".halves")
+      .closest(".two-columns")
       .classList.toggle("long", tokens[b].length > MAX_COLUMNS_NEXT_TO_TABLE);
     const showNumbers = tokens[b].length <= MAX_COLUMNS_WITH_NUMBERS;
     for (const { td, k, m, label } of cells.list) {
@@ -196,7 +196,7 @@ function pairOf(values, n) {
 }
 
 function cell(value, format, isCurrent) {
-  const td = el("td", { class: isCurrent ? "looked" : null }, format(value));
+  const td = el("td", { class: isCurrent ? "current" : null }, format(value));
   shade(td, value);
   return td;
 }

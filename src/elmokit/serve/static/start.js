@@ -58,7 +58,7 @@ function draw(word, response, app) {
   byId("start-pairs").replaceChildren(
     el(
       "table",
-      { class: "figures" },
+      { class: "data-table" },
       el("caption", {}, `Cosine similarity of “${word}”`),
       el("thead", {}, header),
       el("tbody", {}, ...body),
