@@ -7,7 +7,7 @@ import string
 
 import pytest
 
-from elmokit.tasks.metrics.squad import answer_f1, exact_match, normalize, squad_scores
+from elmokit.tasks.metrics.squad import answer_f1, exact_match, normalize_answer, squad_scores
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from elmokit.tasks.metrics.squad import answer_f1, exact_match, normalize, squad
     ],
 )
 def test_normalization_of_answers(text: str, words: list[str]) -> None:
-    assert normalize(text) == words
+    assert normalize_answer(text) == words
 
 
 @pytest.mark.parametrize(

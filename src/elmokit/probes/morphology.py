@@ -199,7 +199,7 @@ def measure_morphology(
     results, ranks = _measure(pairs, table, vocabulary, seed)
     known_results = static_results = None
     if static is not None:
-        static_table = {word: unit(static.vector(word)) for word in words if word in static}
+        static_table = {word: normalize(static.vector(word)) for word in words if word in static}
         known = [p for p in pairs if p.word in static_table and p.related in static_table]
         shared = [word for word in vocabulary if word in static_table]
         known_results, _ = _measure(known, table, shared, seed)

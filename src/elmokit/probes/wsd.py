@@ -234,7 +234,7 @@ def _nearest(
     senses: Senses, choice: LayerChoice, queries: FloatArray, entries: Sequence[Entry]
 ) -> list[str | None]:
     """Return the sense with the nearest mean vector, by cosine, for each instance."""
-    means, vectors = unit(choice.apply(senses.vectors)), choice.apply(queries)
+    means, vectors = normalize(choice.apply(senses.vectors)), choice.apply(queries)
     return [senses.choose(entry, means, v) for entry, v in zip(entries, vectors, strict=True)]
 
 

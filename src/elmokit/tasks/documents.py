@@ -118,9 +118,9 @@ class Document:
         return sum(map(len, self.clusters or ())) - len(self.gold)
 
     @cached_property
-    def speaker_numbers(self) -> NDArray[np.int64]:
-        """The number of the speaker of each token; 0 if unknown."""
-        numbers = {"": 0}
+    def speaker_ids(self) -> NDArray[np.int64]:
+        """The ID of the speaker of each token; 0 if unknown."""
+        ids = {"": 0}
         speakers = self.speakers if self.speakers is not None else [""] * len(self.tokens)
         return np.array([ids.setdefault(s, len(ids)) for s in speakers], dtype=np.int64)
 

@@ -172,9 +172,7 @@ def evaluate(
 # ---------------------------------------------------------------------------------------- helpers
 
 
-def _train_epoch(
-    run: Run, data: Dataset[E], stopped: threading.Event, progress: ProgressFn
-) -> bool:
+def _train_epoch(run: Run, data: Dataset[E], stop: threading.Event, progress: ProgressFn) -> bool:
     """Train until the epoch ends or a signal arrives. Return whether the epoch is complete."""
     position, settings = run.position, run.settings
     seed = (settings.seed, position.epoch)

@@ -11,14 +11,14 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
-def normalize(text: str) -> list[str]:
+def normalize_answer(text: str) -> list[str]:
     """Return the words to compare: lowercased, without ASCII punctuation or articles."""
     return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
 def exact_match(gold: str, predicted: str) -> bool:
     """Return whether two answers are the same after normalization."""
-    return normalize(gold) == normalize(predicted)
+    return normalize_answer(gold) == normalize_answer(predicted)
 
 
 def answer_f1(gold: str, predicted: str) -> float:
@@ -26,7 +26,7 @@ def answer_f1(gold: str, predicted: str) -> float:
 
     The F1 of two answers without words, such as punctuation, is 0, even if they are identical.
     """
-    gold_words, predicted_words = normalize(gold), normalize(predicted)
+    gold_words, predicted_words = normalize_answer(gold), normalize_answer(predicted)
     shared = (Counter(gold_words) & Counter(predicted_words)).total()
     return 2 * shared / (len(gold_words) + len(predicted_words)) if shared else 0.0
 
