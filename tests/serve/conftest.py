@@ -196,15 +196,16 @@ def http(server: Server) -> Iterator[httpx.Client]:
 # ----------------------------------------------------------------------------------- a real browser
 
 
-@pytest.fixture(scope="package")  # no wider scope: only one Playwright instance can run at a time
+@pytest.fixture(scope="module")  # while Playwright runs, other tests cannot use asyncio.run
 def browser() -> Iterator[Any]:
-    with tools.launched() as found:
-        yield found
+    with tools.launched() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="package")
-def url(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve the bundled model, an index of part of the example text, six tasks, static vectors."""
+    tools.chromium()  # skips the test if there is no browser
     folder = tmp_path_factory.mktemp("page")
     index, static = tools.make_index(folder), tools.make_static(folder)
     tasks = tools.task_options(folder)

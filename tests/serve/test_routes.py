@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -249,12 +248,8 @@ def test_custom_task_is_served_with_its_file(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["task", str(task), *arguments])
     assert done.exit_code == 0, done.output
     settings = replace(ALONE, tasks={"mine": tmp_path / "run"})
-    # Playwright's event loop may be running in this thread.
-    with (
-        ThreadPoolExecutor(1) as pool,
-        pytest.raises(ConfigError, match=r"custom task 'digits'.*--task-file"),
-    ):
-        pool.submit(Server(settings).run).result()
+    with pytest.raises(ConfigError, match=r"custom task 'digits'.*--task-file"):
+        Server(settings).run()
     with running(replace(settings, task_files=[task])) as server, client(server) as http:
         found = post(http, "/v1/tasks/mine", examples=["a 7", "no end"])
         assert found["results"] == [[{"label": 1}], [{"label": 0}]]
