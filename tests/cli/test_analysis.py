@@ -114,7 +114,7 @@ def test_neighbors_supports_several_queries_and_a_mix(elmo: Elmo) -> None:
     ("arguments", "code", "message"),
     [
         ([], 2, "--query"),
-        (["--query", "no mark"], 1, "Expected one bracketed word"),
+        (["--query", "no mark"], 1, "Expected exactly one bracketed word"),
         (["--query", "a [b]", "--layer", "7"], 1, "Invalid layer '7'"),
         (["--query", "a [b]", "--layer", "mix"], 2, "layer='mix' requires mix="),
         (["--query", "a [b]", "--mix", "1,1,1"], 2, "requires layer='mix'"),

@@ -67,7 +67,7 @@ def test_words_filters_and_mixes(elmo: Elmo) -> None:
     ("arguments", "code", "message"),
     [
         (["neighbors", ".", *QUERY], 1, "is not an index"),
-        (["neighbors", "index", "--query", "The play"], 1, "Expected one bracketed word"),
+        (["neighbors", "index", "--query", "The play"], 1, "Expected exactly one bracketed word"),
         (["neighbors", "index", "--token", "99"], 1, "Invalid token ID 99"),
         (["neighbors", "index", *QUERY, "--layer", "0"], 1, "does not contain layer 0"),
         (["neighbors", "index", *QUERY, "--layer", "top", "--ann"], 1, "no approximate index"),

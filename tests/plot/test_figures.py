@@ -127,7 +127,7 @@ def test_many_uses_from_an_index_without_a_model(elmo: ElmoModel, tmp_path: Path
 def test_invalid_uses_are_identified(elmo: ElmoModel, tmp_path: Path) -> None:
     path = tmp_path / "uses.txt"
     path.write_text("a [b] c\nno word\n")
-    with pytest.raises(DataError, match=r"uses\.txt, line 2: Expected one bracketed word"):
+    with pytest.raises(DataError, match=r"uses\.txt, line 2: Expected exactly one bracketed word"):
         read_uses(path)
     with pytest.raises(DataError, match="expected at least 3"):
         project_senses(elmo, [Use(MarkedWord(("a",), 0))])

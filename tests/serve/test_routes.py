@@ -110,7 +110,7 @@ def test_sentences_without_the_word_are_identified(http: httpx.Client) -> None:
     assert found["sentences_without_word"] == [1]
     assert len(found["points"]) == 3
     assert "token 'dog' does not" in rejected(http, "/v1/project", sentences=["a"], word="dog")
-    assert "Sentence 0: Expected one bracketed word" in rejected(
+    assert "Sentence 0: Expected exactly one bracketed word" in rejected(
         http, "/v1/project", sentences=["a dog"]
     )
     assert "set `word`" in rejected(http, "/v1/project", sentences=[["a", "dog"]])
@@ -142,7 +142,7 @@ def test_invalid_queries_are_explained(http: httpx.Client) -> None:
     def message(query: Any, **more: Any) -> str:
         return rejected(http, "/v1/neighbors", queries=[query], **more)
 
-    assert "Expected one bracketed word" in message("I read it")
+    assert "Expected exactly one bracketed word" in message("I read it")
     assert "token ID 10000000" in message(10_000_000)
     assert "token 'dog' does not" in message({"sentence": "I read", "word": "dog"})
     assert "position 7" in message({"sentence": ["I", "read"], "position": 7})

@@ -141,7 +141,7 @@ def test_objects_that_cannot_be_served_are_reported(tmp_path: Path, full_model: 
         Server(replace(ALONE, host="no.such.host.example"))
     with pytest.raises(ConfigError, match=r"Cannot listen on .*'192.* another address"):
         Server(replace(ALONE, host="192.0.2.1"))  # not an address of this machine
-    with pytest.raises(ConfigError, match="no trained task model"):
+    with pytest.raises(ConfigError, match="No trained task model"):
         Server(replace(ALONE, tasks={"x": tmp_path})).run()
     with pytest.raises(ConfigError, match="Expected a trained model"):
         replace(ALONE, task_files=[tmp_path / "my_task.py"])
