@@ -121,7 +121,7 @@ def test_neighbors_supports_several_queries_and_a_mix(elmo: Elmo) -> None:
         (["--query", "a [b]", "--mix", "x", "--layer", "mix"], 2, "not a list of numbers"),
         (["--query", "a [b]", "--mix", "1", "--layer", "mix"], 1, "expected 3 finite weights"),
         (["--query", "a [b]", "--same-word", "--other-words"], 2, "--same-word"),
-        (["--query", "a [b]", "--static", "nope"], 1, "Unknown static vectors 'nope'"),
+        (["--query", "a [b]", "--static", "nope"], 1, "Static vectors 'nope' not found"),
         (["--query", "a [b]", "--state", "warm"], 1, "elmo warm"),
         (["no.txt", "--query", "a [b]"], 1, "no.txt does not exist"),
         (["bad.txt", "--query", "a [b]"], 1, "bad.txt, line 2"),

@@ -28,10 +28,10 @@ def test_report_is_json_on_stdout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--batch", "1,two"], "batches"),
-        (["--batch", "0"], "batches"),
-        (["--batch", ""], "batches"),
-        (["--threads", "x"], "threads"),
+        (["--batch", "1,two"], "Invalid value for --batch: '1,two'"),
+        (["--batch", "0"], "Invalid value for --batch: '0'"),
+        (["--batch", ""], "Invalid value for --batch: ''"),
+        (["--threads", "x"], "Invalid value for --threads: 'x'"),
         (["--preset", "toy", "--model", "x"], "preset"),
         (["--tokens", "0"], "tokens"),
     ],

@@ -129,4 +129,4 @@ def test_task_rejects_invalid_settings(
 def test_bench_rejects_invalid_settings(shell: Elmo, tmp_path: Path) -> None:
     code, _, errors = shell("bench", "train", "--preset", "toy", "--rows", "8,x")
     assert code == 2
-    assert "step.rows" in words(errors)
+    assert "Invalid value for --rows: '8,x'" in words(errors)

@@ -194,7 +194,7 @@ def test_truncated_values_are_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ({"compression": 1}, r"compressed \(method 1\).*tf\.train\.Saver"),
+        ({"compression": 1}, r"compressed \(type 1\).*tf\.train\.Saver"),
         ({"endianness": 1}, "big-endian"),
         ({"header": False}, "header is missing"),
         ({"changes": {"a": {"dtype": 7}}}, "Tensor 'a'.*data type 7; expected floats"),

@@ -75,7 +75,9 @@ def test_missing_split_error_says_how_to_create_one(tmp_path: Path) -> None:
 
 def test_error_for_other_directories_says_how_to_prepare_a_corpus(tmp_path: Path) -> None:
     assert f"elmo prepare FILES... -o {tmp_path}" in message_of(tmp_path)
-    assert "elmo prepare FILES... -o" in message_of(tmp_path / "nowhere")
+    message = message_of(tmp_path / "nowhere")
+    assert "nowhere does not exist" in message
+    assert "elmo prepare FILES... -o" in message
 
 
 def test_sparse_file_is_not_read(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,7 @@ def test_error_for_a_model_without_a_head_says_what_to_do() -> None:
 
 
 def test_invalid_input_is_identified(elmo: ElmoModel) -> None:
-    with pytest.raises(ConfigError, match=r"'carry'.*scored independently"):
+    with pytest.raises(ConfigError, match=r"'carry'.*processed independently"):
         elmo.score("a", "carry")
     with pytest.raises(DataError, match="list of sentences, got int"):
         elmo.score(3)  # type: ignore[call-overload]

@@ -96,6 +96,7 @@ def test_requests_that_cannot_finish_in_time_are_rejected_immediately() -> None:
     found = play(machine, [items("a", 20), items("b", 20), items("c", 5)], timeout=60.0)
     assert [isinstance(one, RequestRejected) for one in found] == [False, True, False]
     assert found[1].status == 429
+    assert "estimated response time is 4" in str(found[1])  # 20 waiting, 1 running and 20 new ones
     # 20 waiting, 1 running and 20 new ones are 11 more than may wait.
     assert 8 <= int(found[1].headers["Retry-After"]) <= 12
 

@@ -109,7 +109,8 @@ def test_pairs_without_agreement_are_skipped_and_counted(tmp_path: Path) -> None
     ("text", "message"),
     [
         ("a\tb\t1\na b\n", r"pairs.txt, line 2: found 1 column"),
-        ("a\tb\n", "line 1: invalid label"),
+        ("a b\n", "line 1: found 1 column, expected 3"),
+        ("a\tb\n", "line 1: found 2 columns, expected 3"),
         ("a\tb\tperhaps\n", "invalid label 'perhaps'"),
         ("a\tb\t3\n", "invalid label '3'"),
         ("sentence1\tsentence2\na\tb\n", "line 2: invalid label"),

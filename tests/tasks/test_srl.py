@@ -170,6 +170,7 @@ def test_overlapping_arguments_are_counted_and_ignored(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ('{"words": ["a"]}', r'data.txt, line 1: missing "words" or "frames"'),
+        ('{"x": 1}', r'line 1: missing "words" or "frames"'),
         ('{"words": "a", "frames": []}', "line 1: words: .* array"),
         ('\n{"words": []', "line 2: Invalid JSON"),
         ("{\n", "line 1: Invalid JSON"),
@@ -213,7 +214,7 @@ def test_overlapping_arguments_are_counted_and_ignored(tmp_path: Path) -> None:
         ),
         ("see (V*)\n- *\n", "no words before them. Join .* paste"),
         ("a see (V*\nb - *\n", r"line 1: argument '\(V\*' is not closed"),
-        ("a see (V*)\nb - *)\n", "line 2: unmatched closing bracket in column 3"),
+        ("a see (V*)\nb - *)\n", r"line 2: unmatched '\)' in column 3"),
         ("a see (V*)\nb - A0\n", "line 2: found 'A0' in column 3"),
         ("#begin document\nx 0 0 a NN\n", "line 2: found 5 columns, expected 12"),
         ("#begin document\nx 0 0 a NN * - - - S * (A0*) -\n", "column 12 has no"),

@@ -94,7 +94,7 @@ def test_words_are_unescaped(tmp_path: Path) -> None:
     [
         ("It is lovely", "unexpected 'It'"),
         ("(2 a)\n(7 a)", r"line 2: unexpected '\(7'"),
-        ("(3 (2 a) (2 b)", "1 unclosed bracket"),
+        ("(3 (2 a) (2 b)", r"missing '\)'"),
         ("(3 a))", r"unexpected '\)'"),
         ("(3 a) (2 b)", r"unexpected '\(2'"),
         ("(3 a b)", "unexpected 'b'"),

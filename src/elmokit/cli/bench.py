@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +11,20 @@ import typer
 from elmokit.cli import options as opt
 from elmokit.cli.app import App
 from elmokit.cli.output import log, print_json, print_table
+from elmokit.errors import ConfigError
 
 app = App(help="Measure speed on this machine.")
+
+
+def _parse_sizes(option: str, text: str) -> tuple[int, ...]:
+    """Parse positive integers separated by commas."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch("[1-9][0-9]{0,8}", part) for part in parts):
+        raise ConfigError(
+            f"Invalid value for {option}: '{text}'. Expected integers >= 1, separated by commas, "
+            "such as 1,32,64."
+        )
+    return tuple(map(int, parts))
 
 
 @app.command("train")
@@ -42,7 +55,8 @@ def train(
     from elmokit.train.config import run_preset
 
     with opt.usage_errors():
-        changes = ([f"step.rows={size}", *(settings or [])] for size in rows.split(","))
+        sizes = _parse_sizes("--rows", rows)
+        changes = ([f"step.rows={size}", *(settings or [])] for size in sizes)
         configs = [with_settings(run_preset(preset), change) for change in changes]
     torch_device = choose_device(device)
     text = BenchmarkText(None if data is None else Corpus.open(data), vocabulary)
@@ -84,33 +98,32 @@ def embed(
     same sentences. The results are medians.
 
     Args:
-        preset: Model size with random weights, instead of --model: toy, small, medium or original.
+        preset: Measure a model of this size with random weights, instead of --model: toy, small,
+            medium or original.
         batch: Batch sizes in sentences, separated by commas.
-        threads: Numbers of CPU threads, for example 1,2. Default: chosen by PyTorch.
+        threads: Numbers of CPU threads, separated by commas. Default: chosen by PyTorch.
         text: Text file with one paragraph per line. Default: examples/corpus.txt in a clone of the
             repository, random words otherwise.
         tokens: Number of tokens to measure per batch size. The same number is embedded beforehand
             to fill the token cache.
         rounds: Number of measurements per configuration.
-        precision: Precisions, for example exact,fast. Default: all available ones.
+        precision: Precisions to measure, separated by commas. Default: all that the model supports
+            on this machine.
     """
     from dataclasses import replace
 
     from elmokit.embed.bench import BenchSettings, measure
     from elmokit.settings import with_settings
 
-    values: dict[str, object] = {
-        "batches": f"[{batch}]",
-        "threads": f"[{threads}]",
-        "tokens": tokens,
-        "rounds": rounds,
-    }
+    values: dict[str, object] = {"tokens": tokens, "rounds": rounds}
     with opt.usage_errors():
         settings = replace(
             with_settings(BenchSettings(), opt.as_settings(values)),
             model=model,
             weights=weights,
             preset=preset,
+            batches=_parse_sizes("--batch", batch),
+            threads=_parse_sizes("--threads", threads) if threads else (),
             precisions=tuple(name.strip() for name in precision.split(",") if name),
             device=device,
             text=text,

@@ -6,14 +6,15 @@
 The table maps the empty name to a BundleHeaderProto and each tensor's name to a BundleEntryProto:
 type, shape, shard, offset and size.
 
-    table     data blocks, an index block with their positions, and a footer of 48 bytes: the
-              positions of two blocks as varints, padding, and a magic number
+    table     data blocks, an index block with their handles, and a footer of 48 bytes: two block
+              handles, padding, and a magic number
+    handle    offset and size of a block, as varints
     block     entries (length of the key prefix shared with the previous entry, length of the rest
-              of the key, length of the value, rest of the key, value), then the positions of
-              entries with complete keys. A block is followed by its compression (1 byte) and
-              checksum (4 bytes)
-    message   fields: a varint that is number * 8 + kind, and a value. Kind 0 is a varint, 1 is 8
-              bytes, 2 is a length and bytes, and 5 is 4 bytes
+              of the key, length of the value, rest of the key, value), then the restart points,
+              which are the offsets of entries with complete keys, and their number. A block is
+              followed by its compression type (1 byte) and checksum (4 bytes)
+    message   fields: a varint (field number * 8 + wire type) and a value. Wire type 0 is a varint,
+              1 is 8 bytes, 2 is a length and bytes, and 5 is 4 bytes
 
 Sizes and shapes are checked before they are used; checksums are not verified.
 """
@@ -120,22 +121,22 @@ def _read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     footer = BytesIO(data[-_FOOTER:])
     if int.from_bytes(data[-8:], "little") != _MAGIC:
         raise ValueError("it does not end with the magic number of a table")
-    for _ in range(2):  # skip the position of a block that TensorFlow does not use
+    for _ in range(2):  # skip the handle of a block that TensorFlow does not use
         _read_varint(footer)
     unread = len(data)
-    for _, position in _read_entries(_read_block(data, footer)):
-        block = _read_block(data, BytesIO(position))
+    for _, handle in _read_entries(_read_block(data, footer)):
+        block = _read_block(data, BytesIO(handle))
         unread -= len(block)
         if unread < 0:  # reading the same block repeatedly could take hours
             raise ValueError("its blocks overlap")
         yield from _read_entries(block)
 
 
-def _read_block(data: bytes, position: BytesIO) -> bytes:
-    offset, size = _read_varint(position), _read_varint(position)
+def _read_block(data: bytes, handle: BytesIO) -> bytes:
+    offset, size = _read_varint(handle), _read_varint(handle)
     block = _read_bytes(BytesIO(data[offset : offset + size + _TRAILER]), size + _TRAILER)
     if block[size]:
-        raise ValueError(f"its blocks are compressed (method {block[size]}), which is unsupported")
+        raise ValueError(f"its blocks are compressed (type {block[size]}), which is not supported")
     return block[:size]
 
 
@@ -175,11 +176,11 @@ def _read_fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """Yield the number and the value (an int or bytes) of each field of a protocol buffer."""
     stream = BytesIO(data)
     while stream.tell() < len(data):
-        number, kind = divmod(_read_varint(stream), 8)
-        if kind == 0:
+        number, wire_type = divmod(_read_varint(stream), 8)
+        if wire_type == 0:
             yield number, _read_varint(stream)
         else:
-            size = _read_varint(stream) if kind == 2 else {1: 8, 5: 4}.get(kind, 0)
+            size = _read_varint(stream) if wire_type == 2 else {1: 8, 5: 4}.get(wire_type, 0)
             yield number, _read_bytes(stream, size)
 
 

@@ -185,6 +185,8 @@ class Meta(Settings):
             DataError: The file is missing, damaged, or not from a prepared corpus.
         """
         hint = f"Prepare a corpus with: elmo prepare FILES... -o {path.parent}"
+        if not path.parent.exists():
+            raise DataError(f"{path.parent} does not exist. {hint}")
         if not path.exists():
             raise DataError(f"{path.parent} is not a prepared corpus: it has no {META}. {hint}")
         values = read_json(path, error=DataError, hint=hint)

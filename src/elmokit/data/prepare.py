@@ -210,9 +210,10 @@ def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]
     n_chosen = max(1, round(n * valid)) if isinstance(valid, float) else valid
     if n_chosen >= n:
         raise DataError(
-            f"Cannot hold out {n_chosen:,} of {plural(n, 'document')}, because no documents would "
-            "remain for training. Separate documents by empty lines, or specify files with "
-            "--valid-file FILE (in Python: valid_files=[...])."
+            f"Cannot hold out {plural(n_chosen, 'document')}: the text has only "
+            f"{plural(n, 'document')}, and at least one must remain for training. Separate "
+            "documents by empty lines, or specify files with --valid-file FILE (in Python: "
+            "valid_files=[...])."
         )
     hashes = _splitmix64(
         _splitmix64(np.array([seed % 2**64], np.uint64)) ^ np.arange(n, dtype=np.uint64)

@@ -46,7 +46,7 @@ _LATENCY_TOKENS = 20
 _LATENCY_CALLS = 100
 
 Row = dict[str, Any]
-Sizes = Annotated[tuple[Size, ...], Expected("integers >= 1, such as 1,32,64")]
+Sizes = Annotated[tuple[Size, ...], Expected("integers >= 1")]
 
 
 class BenchSettings(Settings):

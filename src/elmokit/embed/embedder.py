@@ -461,8 +461,8 @@ class Embedder(ABC):
             return None
         if state == "carry":
             raise ConfigError(
-                "Invalid state 'carry': expected 'reset' or 'warm', because sentences are scored "
-                "independently. For continuous text, use: elmo perplexity --state carry"
+                "Invalid state 'carry': expected 'reset' or 'warm', because each sentence is "
+                "processed independently. For continuous text, use: elmo perplexity --state carry"
             )
         check_choice("state", state, STATES)
         if self.warm is None:

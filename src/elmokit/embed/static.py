@@ -96,8 +96,8 @@ def load_static(source: str | Path) -> StaticVectors:
         return _glove()
     if not Path(source).is_file():
         raise DataError(
-            f"Unknown static vectors '{source}'.{suggest(source, [GLOVE])} Expected {GLOVE}, or a "
-            "text file in word2vec or GloVe format."
+            f"Static vectors '{source}' not found.{suggest(source, [GLOVE])} Expected {GLOVE} or "
+            "the path of a text file in word2vec or GloVe format."
         )
     return read_static(source)
 

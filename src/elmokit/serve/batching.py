@@ -42,8 +42,8 @@ _MAX_SHORT_WAIT = 0.1
 #: Maximum expected duration of a batch in seconds, apart from the first item of each job. Limits
 #: how long a new job waits for the current batch. Doubled if no other job is waiting.
 _BATCH_SECONDS = 0.5
-#: Maximum cost of an item in the shortest length class. The maximum of each further class is four
-#: times larger.
+#: Maximum cost of an item in the shortest length class. The maximum of each longer class is four
+#: times that of the previous one.
 _SHORT_COST = 128
 _MAX_RETRY_SECONDS = 60
 _DECAY = 0.8  # weight of earlier batches in the average speed
@@ -190,10 +190,10 @@ class Batcher:
             # A job is always accepted if the queue is empty, because the estimate may be wrong.
             if len(self._jobs) >= self._max_jobs or (self._jobs and excess > 0):
                 raise RequestRejected(
-                    f"Too many requests: {len(self._jobs):,} are waiting, and the estimated wait "
-                    f"is {seconds_to_finish:.1f} seconds. The limits are {self._max_jobs:,} "
-                    f"requests (--queue) and {_MAX_WAIT * self._timeout:g} seconds (half of "
-                    "--timeout).",
+                    f"Too many requests: the queue contains {len(self._jobs):,} of at most "
+                    f"{self._max_jobs:,} requests (--queue), and the estimated response time is "
+                    f"{seconds_to_finish + job_seconds:.1f} seconds. The limit is "
+                    f"{_MAX_WAIT * self._timeout:g} seconds (half of --timeout).",
                     429,
                     retry_after=min(max(math.ceil(excess), 1), _MAX_RETRY_SECONDS),
                     limit={"name": "queue", "value": self._max_jobs, "actual": len(self._jobs)},

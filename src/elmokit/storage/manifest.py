@@ -64,10 +64,10 @@ def parse_json(
     try:
         values = json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
     except (ValueError, RecursionError) as reason:
-        raise error(f"{source} is damaged or not JSON: {reason}. {hint}".rstrip()) from reason
+        raise error(f"{source} is not valid JSON: {reason}. {hint}".rstrip()) from reason
     if not isinstance(values, dict):
         kind = type(values).__name__
-        raise error(f"{source} should contain a JSON object, found {kind}. {hint}".rstrip())
+        raise error(f"{source} must contain a JSON object, got {kind}. {hint}".rstrip())
     return values
 
 

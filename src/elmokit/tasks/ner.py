@@ -6,9 +6,9 @@
     p(y) = CRF(e_1, ..., e_T)                    one score for the entire tag sequence
 
 The data is in CoNLL-2003 format: one token per line in columns separated by spaces or tabs, with
-the tag in the last column and an empty line after each sentence. Tags are IOB1, IOB2 or BIOES.
-Lines that begin with -DOCSTART- separate documents. You can also use this format and this task for
-other types of spans, such as chunks.
+the tag in the last column and an empty line after each sentence. The tagging scheme is IOB1, IOB2,
+BIOES or BILOU. Lines that begin with -DOCSTART- separate documents. You can also use this format
+and this task for other types of spans, such as chunks.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def read_columns(lines: Iterable[Line], *, tagged: bool) -> Iterator[Sentence]:
                 )
             if tagged and not _TAG.fullmatch(fields[-1]):
                 raise line.error(
-                    f"invalid tag '{fields[-1][:60]}'. Expected O or a BIO/IOBES tag such as "
-                    f"B-PER. {_COLUMNS}"
+                    f"invalid tag '{fields[-1][:60]}'. Expected O or a BIO or BIOES tag such "
+                    f"as B-PER. {_COLUMNS}"
                 )
             tokens.append(fields[0])
             tags.append(fields[-1])

@@ -182,16 +182,22 @@ class _Item(TextOrTokens):
         return self
 
 
+class _LabeledItem(_Item):
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        if self.tokens is None or self.frames is None:
+            raise ValueError('missing "words" or "frames"')
+        return self
+
+
 def _read_json(line: Line) -> Sentence:
-    item = read_object(_Item, line, _JSON)
-    if item.tokens is None or item.frames is None:
-        raise line.error(f'missing "words" or "frames". {_JSON}')
+    item = read_object(_LabeledItem, line, _JSON)
     frames = []
-    for frame in item.frames:
+    for frame in item.frames or ():
         spans = (Span(role.start, role.end, role.label) for role in frame.roles)
         verb = item.pos is None or str(item.pos[frame.predicate]).startswith("V")
         frames.append(Frame.of(frame.predicate, spans, verb=verb))
-    return Sentence.of(item.tokens, frames)
+    return Sentence.of(item.tokens or (), frames)
 
 
 def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
@@ -200,7 +206,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Sentence]:
     "words" is an alias of "tokens". If "predicates" is missing, it is taken from "frames". If
     both are missing, the predicates are predicted.
     """
-    for line, item in read_objects(_Item, lines, _JSON):
+    for line, item in read_objects(_Item, lines):
         if item.tokens is None:
             yield from read_text([line._replace(text=item.text or "")])
             continue
@@ -283,7 +289,7 @@ def _read_words(rows: list[_Row], column: int) -> list[str]:
 
 
 def _read_spans(rows: list[_Row], column: int) -> list[Span]:
-    """Read a column of brackets such as (A0* * *)."""
+    """Read a column of parenthesized arguments such as (A0* * *)."""
     unclosed: list[tuple[int, str]] = []
     spans = []
     for k, (line, fields) in enumerate(rows):
@@ -293,7 +299,7 @@ def _read_spans(rows: list[_Row], column: int) -> list[Span]:
         unclosed += [(k, label) for label in cell[1].split("(")[1:]]
         for _ in range(cell[2].count(")")):
             if not unclosed:
-                raise line.error(f"unmatched closing bracket in column {column + 1}. {_COLUMNS}")
+                raise line.error(f"unmatched ')' in column {column + 1}. {_COLUMNS}")
             start, label = unclosed.pop()
             spans.append(Span(start, k + 1, label))
     if unclosed:

@@ -61,7 +61,8 @@ _LABEL_NAMES = {
 }
 _EXPECTED = (
     f"Expected two sentences and a label ({', '.join(LABELS)}, or 0, 1, 2), separated by tabs, or "
-    'a line of JSON with "sentence1", "sentence2" and "gold_label".'
+    'a line of JSON with "sentence1", "sentence2" and "gold_label". For prediction, the label is '
+    "optional."
 )
 
 
@@ -108,7 +109,7 @@ def read_pairs(
         if {"sentence1", "sentence2"} <= set(names) or {"premise", "hypothesis"} <= set(names):
             header = names
             continue
-        columns = header or _column_names(names)
+        columns = header or _column_names(names, labeled=labeled)
         if len(fields) != len(columns):
             raise line.error(
                 f"found {plural(len(fields), 'column')}, expected {len(columns)}. {_EXPECTED}"
@@ -116,11 +117,11 @@ def read_pairs(
         yield _make_pair(line, dict(zip(columns, fields, strict=True)), labeled=labeled)
 
 
-def _column_names(fields: Sequence[str]) -> Sequence[str]:
+def _column_names(fields: Sequence[str], *, labeled: bool) -> Sequence[str]:
     """Return the columns of a line without a header: the label comes first or last."""
     sentences, label = ["sentence1", "sentence2"], ["gold_label"]
     if len(fields) != 3:
-        return sentences
+        return sentences + label if labeled else sentences
     is_first = fields[2] not in _LABEL_NAMES and fields[0] in _LABEL_NAMES
     return label + sentences if is_first else sentences + label
 

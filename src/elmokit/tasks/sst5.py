@@ -92,7 +92,7 @@ def read_tree(line: Line) -> Review:
             phrases.append((start, len(leaves), label))
         previous = kind
     if nodes or not phrases:
-        raise line.error(f"{plural(len(nodes), 'unclosed bracket')}. {_TREE}")
+        raise line.error(f"missing ')'. {_TREE}")
     tokens = check_length([unescape(leaf) for leaf in leaves], line)
     inner = tuple(phrase for phrase in phrases[:-1] if phrase[1] <= len(tokens))
     return Review(tokens, phrases[-1][2], inner)  # the root closes last

@@ -1,4 +1,4 @@
-"""The optimizer, which updates the biLM and those rows of the head that a step has used.
+"""The optimizer, which updates the biLM and only those rows of the head that a step uses.
 
 A step uses only the target words and the negatives, for example 20,000 of 150,000 rows. The
 gradient of all other rows is zero. With Adagrad, skipping these rows is exact, because a zero
@@ -124,7 +124,7 @@ class Optimizer:
             head_gradients: Gradients of the head, by name. The rows in `words` are set to zero.
             words: Lists of the rows of the head that have a gradient. A list must not contain
                 duplicates, except for the padding of the first list.
-            n_targets: Length of the first list without padding. Default: it is not padded.
+            n_targets: Length of the first list without padding. Default: the list has no padding.
 
         Returns:
             The norm of the complete gradient before clipping, a scalar tensor.
@@ -163,7 +163,7 @@ class Optimizer:
         return torch.where(is_used, torch.clamp(c.clip / (norm + 1e-6), max=1.0), 0.0)
 
     def _is_first(self, words: Sequence[Tensor], n_targets: Tensor | None) -> Tensor:
-        """Return whether each entry of the concatenated lists is the first one of its word."""
+        """Return a mask of the first occurrence of each word in the concatenated lists."""
         masks = []
         for i, indices in enumerate(words):
             if i == 0 and n_targets is not None:
