@@ -198,7 +198,8 @@ class LayerCache:
                     "again in every epoch. Increase --cache-gb for faster training."
                 )
             return None
-        path = self.folder / f"{_make_key(elmo, texts, state, storage)}.npy"
+        parts = [fingerprint(elmo, state), elmo.precision, state, storage, json.dumps(texts)]
+        path = self.folder / f"{fingerprint_texts(parts)}.npy"
         values = _open(path, shape, storage)
         if values is not None:
             return values
@@ -256,11 +257,6 @@ def _open(path: Path, shape: tuple[int, ...], storage: str) -> NDArray[Any] | No
         return None
     is_valid = values.shape == shape and values.dtype == np.dtype(storage)
     return cast("NDArray[Any]", values) if is_valid else None
-
-
-def _make_key(elmo: ElmoModel, texts: Texts, state: str, storage: str) -> str:
-    parts = [fingerprint(elmo, state), elmo.precision, state, storage, json.dumps(texts)]
-    return fingerprint_texts(parts)
 
 
 def _find_distinct(texts: Iterable[Sequence[str]]) -> tuple[list[tuple[str, ...]], list[int]]:

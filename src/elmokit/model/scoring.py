@@ -34,6 +34,10 @@ _WINDOW_TOKENS = 1 << 18
 _POSITIONS = 4096
 
 
+# The outputs h of some positions, their targets, the direction and the positions.
+_Pending = tuple[Tensor, Tensor, int, NDArray[np.int64]]
+
+
 class Head(Protocol):
     """Computes losses from the top layer: `LMHead`, or a faster implementation of it."""
 
@@ -146,7 +150,8 @@ class Scorer:
         if start is not None:
             state = LstmState(*(tensor.to(self._device) for tensor in start)).expand(rows)
         steps = min(_MAX_STEPS, max(_MIN_STEPS, self._segment_tokens // rows))
-        pending = _PendingLosses(self._head, np.empty(group.targets.shape))
+        values = np.empty(group.targets.shape)
+        pending: list[_Pending] = []
         for first in range(0, int(group.lengths.max()), steps):
             packing = Packing.of(np.clip(group.lengths - first, 0, steps))
             forward, backward = group.positions(packing, first)
@@ -159,8 +164,21 @@ class Scorer:
             for direction, positions in enumerate((forward, backward)):
                 h = layers[-1][:, direction * d : (direction + 1) * d]
                 targets = self._to_device(words[group.targets[direction, positions]])
-                pending.add(h, targets, direction, positions)
-        return pending.finish()
+                pending.append((h, targets, direction, positions))
+                if sum(len(positions) for *_, positions in pending) >= _POSITIONS:
+                    self._store_losses(pending, values)
+        if pending:
+            self._store_losses(pending, values)
+        return values
+
+    def _store_losses(self, pending: list[_Pending], values: NDArray[np.float64]) -> None:
+        """Compute the losses of all pending positions together, and clear the list."""
+        h, targets, directions, positions = zip(*pending, strict=True)
+        losses = self._head.losses(torch.cat(h), torch.cat(targets)).cpu().numpy()
+        parts = np.split(losses, np.cumsum([len(part) for part in positions])[:-1])
+        for direction, part, part_losses in zip(directions, positions, parts, strict=True):
+            values[direction, part] = part_losses
+        pending.clear()
 
     def _to_device(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
@@ -198,30 +216,3 @@ class _Group:
         forward = self.bounds[rows] + first + packing.steps
         backward = self.bounds[rows + 1] - first - packing.lengths[rows] + packing.steps
         return forward, backward
-
-
-class _PendingLosses:
-    """Collects the outputs of many positions, and computes their losses together."""
-
-    def __init__(self, head: Head, values: NDArray[np.float64]) -> None:
-        self._head, self._values = head, values
-        self._pending: list[tuple[Tensor, Tensor, int, NDArray[np.int64]]] = []
-        self._size = 0
-
-    def add(self, h: Tensor, targets: Tensor, direction: int, positions: NDArray[np.int64]) -> None:
-        self._pending.append((h, targets, direction, positions))
-        self._size += len(targets)
-        if self._size >= _POSITIONS:
-            self.finish()
-
-    def finish(self) -> NDArray[np.float64]:
-        if self._pending:
-            h, targets, _, _ = zip(*self._pending, strict=True)
-            losses = self._head.losses(torch.cat(h), torch.cat(targets)).cpu().numpy()
-            begin = 0
-            for _, _, direction, positions in self._pending:
-                end = begin + len(positions)
-                self._values[direction, positions] = losses[begin:end]
-                begin = end
-            self._pending, self._size = [], 0
-        return self._values

@@ -43,24 +43,11 @@ _GROUP_TOKENS = 16384
 #: Options of `ParquetFile`. With dictionary encoding, a repeated token is in memory only once.
 READ_OPTIONS = {"read_dictionary": ["token"], "page_checksum_verification": True}
 
-_FILE_COLUMNS = {
-    "sentence": "int64",
-    "token_index": "int32",
-    "token": "string",
-    "file": "int32",
-    "line": "int64",
-    "start": "int64",
-    "end": "int64",
-}
-_SHARD_COLUMNS = {
-    "document": "string",
-    "line": "int64",
-    "sentence": "int32",
-    "token_index": "int32",
-    "token": "string",
-    "start": "int64",
-    "end": "int64",
-}
+# The columns of files and of shards, with their types.
+_TOKEN = {"token_index": "int32", "token": "string"}
+_SPAN = {"start": "int64", "end": "int64"}
+_FILE_COLUMNS = {"sentence": "int64", **_TOKEN, "file": "int32", "line": "int64", **_SPAN}
+_SHARD_COLUMNS = {"document": "string", "line": "int64", "sentence": "int32", **_TOKEN, **_SPAN}
 
 
 def write(path: Path, blocks: Iterable[Block], layout: Layout, metadata: GetMetadata) -> None:
@@ -102,7 +89,7 @@ def _open_writer(file: IO[bytes], columns: dict[str, str], layout: Layout) -> An
     import pyarrow.parquet as pq
 
     fields = [
-        pa.field(name, pa.type_for_alias(data_type), nullable=name in ("start", "end"))
+        pa.field(name, pa.type_for_alias(data_type), nullable=name in _SPAN)
         for name, data_type in columns.items()
     ]
     element = pa.float16() if layout.dtype == "float16" else pa.float32()

@@ -56,7 +56,7 @@ class CpuEncoder:
             self._after_pooling(pooled[torch.from_numpy(padded)])[: len(block)]
             for block, padded in padded_blocks(np.arange(len(ids)), _ROWS)
         ]
-        return torch.cat(outputs) if outputs else pooled.new_empty(0, self._out_dim())
+        return torch.cat(outputs) if outputs else self._encoder(ids)
 
     def _pool(self, ids: Tensor) -> Tensor:
         """Return the maximum of each filter over the windows of each word, without the bias.
@@ -83,10 +83,6 @@ class CpuEncoder:
         for carry, transform in self._highways:
             x = torch.lerp(x, transform(x).relu_(), carry(x).sigmoid_())
         return x if self._projection is None else self._projection(x)
-
-    def _out_dim(self) -> int:
-        projection = self._encoder.projection
-        return len(self._bias) if projection is None else projection.out_features
 
 
 def _pack(linear: torch.nn.Linear) -> PackedLinear:

@@ -46,18 +46,10 @@ class CpuEngine(ABC):
 
     def __init__(self, bilm: BiLM) -> None:
         self.config = bilm.config
-        self._encode = PlainEngine(bilm).encode
+        self.encode: Callable[[Tensor], Tensor] = PlainEngine(bilm).encode
         if isinstance(bilm.encoder, CharacterEncoder):
             with torch.no_grad():
-                self._encode = CpuEncoder(bilm.encoder)
-
-    def encode(self, ids: Tensor) -> Tensor:
-        """Encode distinct tokens.
-
-        Shape:
-            ids (n, C) or (n,) -> (n, D)
-        """
-        return self._encode(ids)
+                self.encode = CpuEncoder(bilm.encoder)
 
     def contextualize(
         self,
