@@ -63,8 +63,12 @@ def doctor(
             for extra, enables in _FEATURES.items()
         },
         "devices": devices,
-        **(_select_fast_kernel() if probe else {}),
     }
+    if probe:
+        from elmokit.embed.fast import fast_choice
+
+        choice = fast_choice()
+        report["fast"] = {**asdict(choice), "note": choice.describe()}
     if as_json:
         print_json(report, indent=2)
     else:
@@ -88,13 +92,6 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _select_fast_kernel() -> dict[str, Any]:
-    from elmokit.embed.fast import fast_choice
-
-    choice = fast_choice()
-    return {"fast": {**asdict(choice), "note": choice.describe()}}
 
 
 def _check_bundled_model() -> str:

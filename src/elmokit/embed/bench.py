@@ -29,7 +29,7 @@ import elmokit
 from elmokit.embed.loading import load
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.precision import PRECISIONS
-from elmokit.errors import DataError, ElmoError, check_choice
+from elmokit.errors import DataError, ElmoError
 from elmokit.model.bilm import BiLM
 from elmokit.parallel import available_cores
 from elmokit.presets import preset as preset_config
@@ -186,8 +186,6 @@ def measure(settings: BenchSettings, log: LogFn = no_log) -> Row:
         A report as JSON values. `loads` contains a row for each precision and number of threads,
         and `cells` contains a row for each precision, number of threads and batch size.
     """
-    for name in settings.precisions:
-        check_choice("precision", name, PRECISIONS)
     text = read_text(settings.text, _tokens_needed(settings))
     report: Row = {
         "what": f"tokens/s for new text (after {settings.tokens:,} tokens) and for known text; "

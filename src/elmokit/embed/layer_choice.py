@@ -98,13 +98,10 @@ class LayerChoice:
         check_mix(names, mix, gamma)
         choices: dict[str, LayerChoice] = {}
         for item in layers:
-            if isinstance(item, LayerChoice):
-                choice = item
-            elif check_layer(item) == "mix":
-                choice = cls.parse(item, n_layers, mix, gamma)
-            else:
-                choice = cls.parse(item, n_layers)
-            for single in choice.expand():
+            if not isinstance(item, LayerChoice):
+                weights = (mix, gamma) if check_layer(item) == "mix" else ()
+                item = cls.parse(item, n_layers, *weights)
+            for single in item.expand():
                 choices.setdefault(single.label, single)
         return list(choices.values())
 

@@ -173,9 +173,7 @@ def attach(doc: Doc) -> Doc:
             'component "elmokit". To keep the vectors in a DocBin, set store_user_data=True.'
         )
     for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
-        hooks["vector"] = _vector
-        hooks["has_vector"] = _has_vector
-        hooks["similarity"] = _similarity
+        hooks |= {"vector": _vector, "has_vector": _has_vector, "similarity": _similarity}
     return doc
 
 
