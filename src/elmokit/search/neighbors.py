@@ -308,13 +308,8 @@ class Tokens(NamedTuple):
 
     def select(self, row: int, layer: int) -> Tokens:
         """Return a single token with its vector in a single layer."""
-        return Tokens(
-            self.ids[[row]],
-            self.words[[row]],
-            self.sentences[[row]],
-            self.positions[[row]],
-            [self.vectors[layer][[row]]],
-        )
+        ids, words, sentences, positions = (values[[row]] for values in self[:4])
+        return Tokens(ids, words, sentences, positions, [self.vectors[layer][[row]]])
 
 
 class SearchRequest(NamedTuple):

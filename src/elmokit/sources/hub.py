@@ -115,17 +115,10 @@ def _select_files(model: str, files: list[str]) -> list[str]:
 
 
 def _snapshot(repo: str, revision: str, names: list[str], *, local: bool = False) -> Path:
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import HfApi
 
-    return Path(
-        snapshot_download(
-            repo,
-            revision=revision,
-            allow_patterns=names,
-            endpoint=_endpoint(),
-            local_files_only=local,
-        )
-    )
+    download = HfApi(endpoint=_endpoint()).snapshot_download
+    return Path(download(repo, revision=revision, allow_patterns=names, local_files_only=local))
 
 
 def _cached(name: str, repo: str, revision: str, reason: str) -> Path:

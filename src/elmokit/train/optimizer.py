@@ -97,14 +97,13 @@ class Optimizer:
         self.count = torch.zeros((), device=device)  # number of steps
         self._seen = torch.zeros(len(head.bias), dtype=torch.bool, device=device)
         initial = {"adamw": {"mean": 0.0, "square": 0.0}, "adagrad": {"square": 1.0}}[config.kind]
-        self.moments: dict[str, dict[str, Tensor]] = {
-            kind: {name: torch.full_like(t, value) for name, t in self.tensors.items()}
-            for kind, value in initial.items()
-        }
-        self.row_moments: dict[str, dict[str, Tensor]] = {
-            kind: {name: torch.full_like(t, value) for name, t in self.head.items()}
-            for kind, value in initial.items()
-        }
+        self.moments, self.row_moments = (
+            {
+                kind: {name: torch.full_like(t, value) for name, t in tensors.items()}
+                for kind, value in initial.items()
+            }
+            for tensors in (self.tensors, self.head)
+        )
 
     @torch.no_grad()
     def step(
