@@ -1,7 +1,7 @@
 """The training texts of the English model: licenses, and how often each is used.
 
 A source is a file NAME.txt. `natural` uses each source once. `balanced` repeats small registers so
-that they have an effect, and uses only half of the documents of narrow ones.
+that they have an effect, and uses only half of the documents of narrow-domain sources.
 
 Run as: python recipes/english/sources.py TEXTS [--shares natural|balanced]     (prints the files)
         python recipes/english/sources.py TEXTS --shares balanced --count DATA OUT.json

@@ -170,7 +170,7 @@ def test_wic_prints_a_table_or_json(elmo: Elmo, tmp_path: Path) -> None:
 def test_wic_reports_missing_files(elmo: Elmo) -> None:
     code, _, errors = elmo("probe", "wic", "no.data")
     assert code == 1
-    assert "no.gold does not exist" in errors
+    assert "no.data does not exist" in errors
 
 
 # ------------------------------------------------------------------------------------- morphology

@@ -124,7 +124,7 @@ def test_torch_is_not_imported_if_it_is_installed(tmp_path: Path, models: Path) 
         (["-o", "v.npz", "--precision", "fast"], "--to onnx --storage int8"),
         (["-o", "v.npz", "--weights", "w.hdf5"], "already contains its weights"),
         (["-o", "folder", "--state", "carry"], "requires a single output file"),
-        (["-o", "v.npz", "--state", "carry", "--workers", "2"], "Do not use --workers"),
+        (["-o", "v.npz", "--state", "carry", "--workers", "2"], "omit --workers"),
     ],
 )
 def test_unsupported_options_are_reported(elmo: Elmo, options: list[str], message: str) -> None:

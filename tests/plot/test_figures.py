@@ -324,6 +324,6 @@ def test_commands_write_plots_and_print_their_values(
     assert code == 1
     code, _, errors = elmo("senses", tmp_path / "uses.txt", "-o", tmp_path / "c.gif", *model)
     assert code == 1
-    assert "Invalid figure name" in errors
+    assert "Unsupported file extension" in errors
     assert elmo("senses", tmp_path / "uses.txt", "-o", "c.svg", "--word", "play", *model)[0] == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.png", "b.svg", "d.pdf", "uses.txt"]

@@ -92,7 +92,10 @@ def test_invalid_json_error_states_the_line(tmp_path: Path) -> None:
     data.write_text(data.read_text()[:-20])
     with pytest.raises(DataError, match=r"x\.data: Invalid JSON: .* at line \d+"):
         read_wic(data)
-    with pytest.raises(DataError, match=r"y\.gold does not exist"):
+    with pytest.raises(DataError, match=r"y\.data does not exist"):
+        read_wic(tmp_path / "y.data")
+    (tmp_path / "y.data").write_text("[]")
+    with pytest.raises(DataError, match=r"y\.gold does not exist\. Specify it with --gold"):
         read_wic(tmp_path / "y.data")
     data.write_bytes(b"\xff")
     with pytest.raises(DataError, match=r"x\.data, line 1: .* not valid UTF-8"):

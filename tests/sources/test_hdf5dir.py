@@ -182,8 +182,8 @@ def test_options_and_weights_can_be_in_different_directories(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("gone", "message"),
     [
-        ("options.json", "Expected one options file .*found nothing"),
-        ("weights.hdf5", "Expected one HDF5 file .*found nothing.*--weights"),
+        ("options.json", "Expected one options file .*found none"),
+        ("weights.hdf5", "Expected one HDF5 file .*found none.*--weights"),
     ],
 )
 def test_error_for_an_incomplete_model_names_the_missing_file(

@@ -63,8 +63,8 @@ def test_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "version", "message"),
     [
-        ("My Model", "1.0", "Invalid package name 'My Model'"),
-        ("../x", "1.0", "Invalid package name"),
+        ("My Model", "1.0", "Invalid model name 'My Model'"),
+        ("../x", "1.0", "Invalid model name"),
         ("x", "1.0/..", "Invalid version"),
         ("x", "new", "Invalid version"),
     ],

@@ -116,7 +116,7 @@ def test_options_of_another_shape_are_rejected_before_downloading_the_weights(
 
 def test_html_page_instead_of_options_is_rejected(mirror: Server) -> None:
     mirror.files[f"{SMALL}options.json"] = b"<html>log in to this network</html>"
-    with pytest.raises(ConfigError, match=r"not JSON.*Delete .*options\.json"):
+    with pytest.raises(ConfigError, match=r"not valid JSON.*Delete .*options\.json"):
         load_parts("allennlp:small")
 
 

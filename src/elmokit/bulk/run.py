@@ -103,7 +103,8 @@ class Run:
         if self.settings.state == "carry" and isinstance(self.executor, WorkerExecutor):
             raise ConfigError(
                 "state='carry' requires a single process, because each sentence starts from the "
-                "final state of the previous one. Do not use --workers or --engine ray."
+                "final state of the previous one. Pass a loaded model instead of workers (on the "
+                "command line: omit --workers and --engine)."
             )
         info = self.executor.info
         layout = self.settings.layout(info.config)
@@ -161,7 +162,7 @@ class Run:
         """Read the text and yield the chunks that are not finished.
 
         Raises:
-            DataError: The text has changed since chunks of it were embedded.
+            DataError: The text differs from that of the interrupted run.
         """
         source = self._read()
         number = -1
@@ -241,7 +242,7 @@ class Run:
 
 
 def total_counts(records: Collection[Record]) -> dict[str, int]:
-    """Return the sum of each count over the records of some chunks."""
+    """Return the sum of each count over the records."""
     return {name: sum(int(record[name]) for record in records) for name in _COUNTS}
 
 

@@ -49,7 +49,11 @@ class EmbedSettings(Settings):
     def _check_together(self) -> Self:
         check_mix([self.layer], self.mix, self.gamma)
         if self.rows != 1 and self.state != "carry":
-            raise invalid("rows", self.rows, "1 (larger values require state='carry')")
+            raise invalid(
+                "rows",
+                self.rows,
+                "1 (larger values require state='carry'; on the command line: --state carry)",
+            )
         return self
 
     def layout(self, config: BiLMConfig) -> Layout:

@@ -84,9 +84,7 @@ def neighbors(
             param_hint="FILES",
         )
     if not query and not token:
-        raise typer.BadParameter(
-            "specify a query, for example 'The [play] was staged .'", param_hint="--query"
-        )
+        raise opt.UsageError("Missing option '--query'. Example: --query 'The [play] was staged .'")
     opt.check_layers(layer, mix)
 
     from elmokit.bulk.input import read_sentences

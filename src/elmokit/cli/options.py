@@ -204,7 +204,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress
 # ---------------------------------------------------------------------------------- usage errors
 
 
-class _UsageError(typer.BadParameter):
+class UsageError(typer.BadParameter):
     """A usage error that does not refer to a single option."""
 
     def format_message(self) -> str:
@@ -217,7 +217,7 @@ def usage_errors() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise _UsageError(str(error)) from None
+        raise UsageError(str(error)) from None
 
 
 def as_settings(options: Mapping[str, object]) -> list[str]:

@@ -66,9 +66,14 @@ def senses(
         layer: Default: all.
     """
     is_index = Path(text).is_dir()
-    if is_index != (word is not None):
+    if is_index and word is None:
         raise typer.BadParameter(
-            "--word requires an index directory, and an index directory requires --word."
+            f"{text} is a directory. To plot the uses of a word in an index, specify --word.",
+            param_hint="FILE|INDEX",
+        )
+    if word is not None and not is_index:
+        raise typer.BadParameter(
+            f"requires an index directory, but {text} is not a directory.", param_hint="--word"
         )
     opt.check_layers(layer, mix)
 

@@ -418,7 +418,7 @@ class Embedder(ABC):
         """
         if not isinstance(rows, int) or rows < 1 or (rows > 1 and state != "carry"):
             raise ConfigError(
-                f"Invalid rows {rows!r} with state={state!r}: expected 1 or, with state='carry', "
+                f"Invalid rows={rows!r} with state={state!r}: expected 1 or, with state='carry', "
                 "an integer of at least 1."
             )
         words = list(tokens.words)

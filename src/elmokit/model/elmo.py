@@ -71,7 +71,7 @@ class Elmo(nn.Module):
                 "elmokit.load().bilm."
             )
         if outputs < 1:
-            raise ConfigError(f"Invalid outputs {outputs}: expected an integer of at least 1.")
+            raise ConfigError(f"Invalid outputs={outputs}: expected an integer of at least 1.")
         self.bilm = bilm
         self.finetune = finetune
         self.word_boundaries = word_boundaries

@@ -72,8 +72,8 @@ class ScalarMix(nn.Module):
         """
         if len(layers) != len(self.w):
             raise ConfigError(
-                f"Got {len(layers)} layers, but this mix has {len(self.w)} weights. Create the mix "
-                "with n_layers=bilm.config.n_layers."
+                f"Invalid number of layers: expected {len(self.w)}, one per weight of the mix; got "
+                f"{len(layers)}. Create the mix with n_layers=bilm.config.n_layers."
             )
         if self.layer_norm:
             layers = torch.stack([self._normalize(layer, mask) for layer in layers])
@@ -116,7 +116,10 @@ def _initial_w(n_layers: int, s: Sequence[float] | None, w: Sequence[float] | No
     if weights is None:
         return torch.zeros(n_layers)
     if len(weights) != n_layers:
-        raise ConfigError(f"Got {len(weights)} mix weights: expected {n_layers}, one per layer.")
+        raise ConfigError(
+            f"Invalid number of mix weights: expected {n_layers}, one per layer; got "
+            f"{len(weights)}."
+        )
     values = torch.tensor([float(weight) for weight in weights])
     if s is None:
         return values

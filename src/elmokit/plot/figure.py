@@ -69,8 +69,8 @@ def check_figure_path(path: Path) -> None:
     """Raise an `OutputError` if `path` is a directory or has an unsupported extension."""
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(
-            f"Invalid figure name '{path.name}': expected the file extension "
-            f"{' or '.join(SUFFIXES)}.{suggest(path.suffix.lower(), SUFFIXES)}"
+            f"Unsupported file extension '{path.suffix}' in {path}. Expected one of: "
+            f"{', '.join(SUFFIXES)}.{suggest(path.suffix.lower(), SUFFIXES)}"
         )
     if path.is_dir():
         raise OutputError(f"{path} is a directory. Specify the path of a file.")

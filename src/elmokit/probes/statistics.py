@@ -1,4 +1,4 @@
-"""Area under the ROC curve, thresholds, bootstrap intervals and paired differences."""
+"""Area under the ROC curve, thresholds, bootstrap confidence intervals and paired differences."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _RESAMPLES = 2000
 
 
 class Interval(NamedTuple):
-    """The ends of a 95% confidence interval."""
+    """The endpoints of a 95% confidence interval."""
 
     low: float
     high: float
 
     def __str__(self) -> str:
-        """Return the ends as text."""
+        """Return the endpoints as text."""
         return f"{self.low:.4f} to {self.high:.4f}"
 
 
 def area_under_curve(positive: ArrayLike, negative: ArrayLike) -> float:
-    """Return the area under the ROC curve, or NaN if there are no scores of a class.
+    """Return the area under the ROC curve, or NaN if either class has no scores.
 
     It is the probability that a positive score is above a negative one; ties count as one half.
     """
@@ -57,7 +57,7 @@ def clustered_interval(
     sizes: ArrayLike | None = None,
     seed: int = 0,
 ) -> Interval:
-    """Return a 95% bootstrap interval for the accuracy of clustered answers.
+    """Return a 95% bootstrap confidence interval for the accuracy of clustered answers.
 
     Answers in a cluster, such as those for the same lemma, are correlated. Resampling clusters
     instead of answers gives a wider and more realistic interval.
@@ -100,7 +100,7 @@ class Difference:
         note = "" if low > 0 or high < 0 else "; not significant"
         return (
             f"{self.first} minus {self.second}: {self.value:+.4f} "
-            f"(95%: {low:+.4f} to {high:+.4f}{note})"
+            f"(95% CI: {low:+.4f} to {high:+.4f}{note})"
         )
 
 

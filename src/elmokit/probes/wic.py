@@ -39,7 +39,7 @@ from elmokit.probes.statistics import (
 )
 from elmokit.probes.vectors import model_layers, span_vectors, static_choices, static_layers
 from elmokit.progress import ProgressFn, no_log
-from elmokit.text.lines import read_lines
+from elmokit.text.lines import check_files, read_lines
 from elmokit.text.tokenize import tokenize
 from elmokit.text.typed_json import M, parse_json
 
@@ -155,10 +155,15 @@ def read_wic(data: str | Path, gold: str | Path | None = None) -> list[WicPair]:
 
     Args:
         data: The file of sentences, `NAME.data`.
-        gold: The file of answers. Default: `NAME.gold` in the same directory.
+        gold: The file of labels. Default: `NAME.gold` in the same directory.
     """
     data = Path(data)
     gold = data.with_suffix(".gold") if gold is None else Path(gold)
+    check_files([data])
+    if not gold.exists():
+        raise DataError(
+            f"The labels file {gold} does not exist. Specify it with --gold (in Python: gold=...)."
+        )
     answers = {item.id: item.tag == "T" for item in _read(gold, RootModel[list[_Answer]]).root}
     pairs = _read(data, RootModel[list[WicPair]]).root
     for pair in pairs:

@@ -127,7 +127,7 @@ def _choose(folder: Path, kind: str, other: Path | None) -> Path:
     ):
         if len(candidates) == 1:
             return candidates[0]
-    names = join_names(path.name for path in files)
+    names = join_names(path.name for path in files) if files else "none"
     raise WeightsError(
         f"Expected one {description} in {folder}, such as "
         f"{OPTIONS if kind == 'options' else WEIGHTS}; found {names}. Pass the options file as "

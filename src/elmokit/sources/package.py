@@ -26,7 +26,7 @@ _NAME = re.compile(r"[a-z0-9]+([-_.][a-z0-9]+)*")
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc|\.dev|\.post)\d+)?")
 # The earliest date that zip files support. A fixed date makes wheels reproducible.
 _DATE = (1980, 1, 1, 0, 0, 0)
-_MODULE = '''"""The model {name} for elmokit."""
+_MODULE = '''"""The {name} model for elmokit."""
 
 import elmokit
 
@@ -79,8 +79,9 @@ def build_package(model: Path, output: Path, *, name: str, version: str) -> Path
         )
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"Invalid package name {name!r}: expected lowercase letters and digits, separated by "
-            "single '-', '_' or '.'. Choose another name with --name (in Python: name=...)."
+            f"Invalid model name {name!r}: expected lowercase letters and digits, optionally "
+            "separated by single '-', '_' or '.'. Choose another name with --name (in Python: "
+            "name=...)."
         )
     if not _VERSION.fullmatch(version):
         raise ConfigError(
@@ -114,7 +115,7 @@ def _contents(model: Path, module: str, name: str, version: str) -> Iterator[tup
         "Metadata-Version: 2.1",
         f"Name: elmokit-{name}",
         f"Version: {version}",
-        f"Summary: The model {name} for elmokit",
+        f"Summary: The {name} model for elmokit",
         "Requires-Python: >=3.11",
         "Requires-Dist: elmokit",
         "Description-Content-Type: text/markdown",

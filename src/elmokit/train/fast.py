@@ -1,13 +1,13 @@
 """The training step for CUDA GPUs, with the fused kernels of `model/kernels/` in bfloat16.
 
-Master weights, cells, gradients and the optimizer are in float32. A step is recorded as a CUDA
+Master weights, cells, gradients and the optimizer are in float32. A step is captured in a CUDA
 graph with fixed-size buffers, so the CPU only needs to copy the inputs and replay the graph. The
 numbers of types and target words vary between batches. They are padded to the size of the buffers
 (the capacity), which does not change the results. If a batch does not fit, a new graph with larger
-buffers is recorded.
+buffers is captured.
 
-With several processes, no graph is recorded, because the gradients are averaged during the step. If
-ranks recorded new graphs in different steps, the order of communication would differ.
+With several processes, no graph is captured, because the gradients are averaged during the step. If
+ranks captured new graphs in different steps, the order of communication would differ.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FastStep:
         config: The batch size and objective. `rows` is the number of rows of this process.
         optimizer: The settings of the optimizer.
         dtype: The dtype of matrix products.
-        cuda_graphs: Record the step as a CUDA graph, unless there are several processes.
+        cuda_graphs: Capture the step in a CUDA graph, unless there are several processes.
         group: The processes of the run.
     """
 
@@ -141,15 +141,15 @@ class FastStep:
         forward_loss, backward_loss, norm = self.result.clone().unbind()
         return StepResult(forward_loss, backward_loss, norm)
 
-    def _compute(self, *, recorded: bool = False) -> None:
+    def _compute(self, *, captured: bool = False) -> None:
         """Compute a step on the device, with the inputs and outputs in buffers.
 
         Args:
-            recorded: Whether this call is recorded as a CUDA graph.
+            captured: Whether this call is captured in a CUDA graph.
         """
         wave = self.wave
         # FusedAdamW has already updated the copies of the weights in the previous step.
-        if not (recorded and isinstance(self.optimizer, FusedAdamW)):
+        if not (captured and isinstance(self.optimizer, FusedAdamW)):
             wave.load_weights(self.weights)
         wave.load_state(self.cell, self.hidden)
         x_types = encode_types(EncoderWeights.of(self.encoder, self.dtype), self._groups())
@@ -231,8 +231,8 @@ class FastStep:
         self._reset_graph()
 
     def _reset_graph(self) -> None:
-        """Record a new graph in the next step, because weights, buffers or `frozen` changed."""
-        self._run = self._record if self.cuda_graphs else self._compute
+        """Capture a new graph in the next step, because weights, buffers or `frozen` changed."""
+        self._run = self._capture if self.cuda_graphs else self._compute
 
     def _load(self, batch: Batch, number: int, rate: float) -> None:
         """Copy the inputs of a step to the buffers, padded to their capacity."""
@@ -259,8 +259,8 @@ class FastStep:
         on_host["rate"][...] = rate
         self.staging.send()
 
-    def _record(self) -> None:
-        """Run a step without a graph, then record a graph for the next steps."""
+    def _capture(self) -> None:
+        """Run a step without a graph, then capture a graph for the next steps."""
         self._compute()
         torch.cuda.synchronize()
         snapshot = [t.clone() for t in self._mutable_tensors()]
@@ -271,7 +271,7 @@ class FastStep:
             self._compute()  # warm up the allocator and cuBLAS on this stream
             stream.synchronize()
             with torch.cuda.graph(graph, stream=stream):
-                self._compute(recorded=True)
+                self._compute(captured=True)
         torch.cuda.current_stream().wait_stream(stream)
         for tensor, saved in zip(self._mutable_tensors(), snapshot, strict=True):
             tensor.copy_(saved)
@@ -279,7 +279,7 @@ class FastStep:
         self._run = graph.replay
 
     def _mutable_tensors(self) -> list[Tensor]:
-        """Return all tensors that a step changes. They are restored after recording a graph."""
+        """Return all tensors that a step changes. They are restored after capturing a graph."""
         moments = (*self.optimizer.moments.values(), *self.optimizer.row_moments.values())
         tensors = [*self.optimizer.tensors.values(), *self.optimizer.head.values()]
         tensors += [t for moment in moments for t in moment.values()]

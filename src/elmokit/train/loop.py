@@ -192,7 +192,7 @@ def make_step(
         chars: Character ids of all types in the corpus.
         n_words: Size of the vocabulary.
         device: The device to train on.
-        cuda_graphs: Record the step as a CUDA graph, if possible.
+        cuda_graphs: Capture the step in a CUDA graph, if possible.
         group: The processes of the run.
         initial: The initial biLM and head. Default: random weights, derived from the seed.
     """

@@ -103,7 +103,7 @@ def test_float32_on_a_gpu_is_exact_with_and_without_graphs(lengths: list[int]) -
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("highest")  # of the reference implementation
-        for _ in range(3):  # a number of rows runs without a graph, is recorded, and is replayed
+        for _ in range(3):  # a number of rows runs without a graph, is captured, and is replayed
             compare(bilm, engine, lengths, tolerance=1e-5)
     finally:
         torch.set_float32_matmul_precision(before)

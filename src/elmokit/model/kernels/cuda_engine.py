@@ -1,11 +1,13 @@
-"""The LSTMs of the biLM on a GPU for inference, with all layers and directions as a wavefront.
+"""Run the LSTMs of a biLM on a GPU for inference, all layers and directions in parallel.
 
-As in training (`wavefront.py`), layer j processes token s - j in slot s, and all stacks share one
-matrix product. No values are stored for a backward pass. The batch is packed (see `packing.py`), so
-later slots contain fewer sentences. Launching the kernels of a slot from Python takes longer than
-running them, so a few slots at a time are recorded as a CUDA graph for each number of rows. A graph
-has fixed addresses, so all batches use the same buffers, and the kernels read the current slot and
-its number of sentences from the GPU.
+As in training (`wavefront.py`), layer j processes token s - j in slot s, and all 2L LSTMs (one per
+layer and direction) share one matrix product. No activations are stored for a backward pass. The
+batch is packed (see `packing.py`), so later slots contain fewer sentences. Launching the kernels of
+a slot from Python takes longer than running them, so a few slots at a time are captured in a CUDA
+graph, one for each number of rows. A graph has fixed memory addresses, so all batches use the same
+buffers, and the kernels read the current slot and its number of sentences from GPU memory.
+
+In the shapes below, G = 2L is the number of LSTMs, with the index g = 2 * layer + direction.
 
 The reference implementation is `elmokit.model.bilm.BiLM.contextualize`.
 """
@@ -31,14 +33,14 @@ from elmokit.model.kernels.wavefront import StackedWeights
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 
-# The block shape of the cell kernel that is fastest on an H200.
+# The fastest block shape of the cell kernel on an H200.
 _ROWS, _COLS = 2, 512
 # Block size of the output kernel.
 _BLOCK = 1024
 # Round up the number of rows of matrix products to a multiple of this value. This limits the number
 # of different shapes, because cuBLAS selects a kernel for each new shape.
 _ROW_STEP = 64
-# Maximum number of different numbers of rows, and therefore of graphs.
+# Maximum number of distinct row counts, and therefore of graphs.
 _MAX_GRAPHS = 32
 # Number of slots per graph. Must be even, because the inputs of even and odd slots alternate.
 _SLOTS = 4
@@ -52,9 +54,9 @@ def _cell(
     bias_ptr,  # (G, 4H)
     cells_ptr,  # (G, B, H) float32, changed in place
     hidden_ptr,  # (G, B, H)
-    plan_ptr,  # number of active sentences of each slot of layer 0, ... (see `_output`)
+    plan_ptr,  # number of active sentences in each step, ... (see `_output`)
     slot_ptr,  # the first slot of the graph
-    offset,  # the number of the slot within the graph
+    offset,  # the index of the slot within the graph
     n_rows,  # B
     H: tl.constexpr,
     LAYERS: tl.constexpr,
@@ -63,7 +65,7 @@ def _cell(
     COLS: tl.constexpr,
     FAST: tl.constexpr,
 ):
-    """Compute c_k and sigmoid(o) tanh(c_k) of the sentences that have a token at this step."""
+    """Compute c_k and sigmoid(o) tanh(c_k) for the sentences that have a token at this step."""
     g = tl.program_id(2).to(tl.int64)
     active = tl.load(plan_ptr + LAYERS - 1 + tl.load(slot_ptr) + offset - g // 2)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -88,10 +90,10 @@ def _output(
     carried_ptr,  # (G, B, D) float32: r_k of the last token of each sentence
     x_ptr,  # (2, N, D): the input of each direction
     layers_ptr,  # (LAYERS + 1, N, 2D)
-    plan_ptr,  # active sentences (S) and first token (S) of each step, from step 1 - LAYERS;
-    # reversal (N)
+    plan_ptr,  # number of active sentences (S) and index of the first token (S) of each step,
+    # starting with step 1 - LAYERS; reversal (N)
     slot_ptr,  # the first slot of the graph
-    offset,  # the number of the slot within the graph
+    offset,  # the index of the slot within the graph
     n_rows,  # B
     n_tokens,  # N
     n_steps,  # S
@@ -101,7 +103,10 @@ def _output(
     SKIP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write r_k and h_k to the next token, the layer above and the result. Copy the next x_k."""
+    """Write r_k to the inputs of the next token, and h_k to the layer above and the result.
+
+    For layer 0, also copy the next x_k to the inputs.
+    """
     g = tl.program_id(1).to(tl.int64)
     layer, direction = g // 2, g % 2
     slot = tl.load(slot_ptr) + offset
@@ -195,17 +200,17 @@ class CudaEngine:
 
 
 class _Workspace:
-    """The buffers of all batches up to some size, and the graphs that use these buffers.
+    """Buffers for all batches up to a given size, and the CUDA graphs that use these buffers.
 
     Args:
         engine: The engine.
         packing: A batch that must fit.
-        least: The minimum number of sentences, of steps and of tokens.
+        min_sizes: The minimum numbers of sentences, steps and tokens.
     """
 
-    def __init__(self, engine: CudaEngine, packing: Packing, least: tuple[int, ...]) -> None:
+    def __init__(self, engine: CudaEngine, packing: Packing, min_sizes: tuple[int, ...]) -> None:
         self.engine, self.config = engine, engine.config
-        sizes = map(max, _sizes(packing), least)
+        sizes = map(max, _sizes(packing), min_sizes)
         self.sizes: tuple[int, ...] = tuple(map(_round_up, sizes, (_ROW_STEP, 64, 512)))
         self.rows, steps, self.tokens = self.sizes
         h, d, n_layers = self.config.dim, self.config.projection_dim, self.config.n_layers
@@ -222,11 +227,11 @@ class _Workspace:
         self.cells = buffer(g, self.rows, h, dtype=torch.float32)
         self.carried = buffer(g, self.rows, d, dtype=torch.float32)
         self.layers = buffer(n_layers + 1, self.tokens, 2 * d, dtype=torch.float32)
-        # Before the first and after the last token of a layer, its number of sentences is zero.
+        # Before the first and after the last token of a layer, no sentences are active in it.
         self.plan_steps = steps + 2 * n_layers + _SLOTS
         self.plan = buffer(2 * self.plan_steps + self.tokens, dtype=torch.int32)
         self.slot = buffer(1, dtype=torch.int32)
-        # None for a number of rows that has been used once, without a graph.
+        # The graph for each number of rows; None if that number has been used only once.
         self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}
 
     def fits(self, packing: Packing) -> bool:
@@ -244,7 +249,7 @@ class _Workspace:
         for direction, x in enumerate(inputs):
             self.x[direction, :tokens] = x
             self.layers[0, :tokens, direction * d : (direction + 1) * d] = x
-        # The input of each stack in its first slot.
+        # The input of each LSTM in its first slot.
         n = packing.active[0]
         first_tokens = self.plan[2 * self.plan_steps :][:n]
         self.inputs[0, 0, :n, :d] = inputs[0][:n]
@@ -263,7 +268,7 @@ class _Workspace:
         return self.layers[:, :tokens].clone(), LstmState(cell, hidden)
 
     def _set_plan(self, packing: Packing) -> None:
-        """Copy the number of sentences and the first token of each step to the GPU."""
+        """Copy the number of sentences and the first token of each step, and the reversal."""
         active = np.asarray(packing.active)
         plan = np.zeros(2 * self.plan_steps + packing.n_tokens, dtype=np.int32)
         first = self.config.n_layers - 1
@@ -290,18 +295,18 @@ class _Workspace:
             return
         graph = self._graphs[n]
         if graph is None:
-            graph = self._graphs[n] = self._record(n)
+            graph = self._graphs[n] = self._capture(n)
         graph.replay()
 
-    def _record(self, n: int) -> torch.cuda.CUDAGraph:
-        """Record the next slots without running them."""
+    def _capture(self, n: int) -> torch.cuda.CUDAGraph:
+        """Capture a graph of the next slots without running them."""
         current = torch.cuda.current_stream(self.engine.device)
         stream = torch.cuda.Stream(self.engine.device)
         stream.wait_stream(current)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(stream):
             self._compute_gates(0, n)  # cuBLAS allocates its workspace for the stream
-            # Other threads may wait for their copies in the meantime.
+            # In this mode, other threads may synchronize with the GPU during the capture.
             graph.capture_begin(capture_error_mode="thread_local")
             self._run_slots(n)
             graph.capture_end()
@@ -318,7 +323,7 @@ class _Workspace:
         torch.bmm(self.inputs[:, offset % 2, :n], weights, out=self.gates[:, :n])
 
     def _run_slot(self, offset: int, n: int) -> None:
-        """Process the first n rows of a slot with all stacks."""
+        """Process the first n rows of a slot with all LSTMs."""
         weights, c = self.engine.weights, self.config
         h, d, g = c.dim, c.projection_dim, 2 * c.n_layers
         self._compute_gates(offset, n)
@@ -360,20 +365,20 @@ class _Workspace:
 
 
 def _sizes(packing: Packing) -> tuple[int, int, int]:
-    """Return the number of sentences, of steps and of tokens of a batch."""
-    # Sentences without tokens come last. They only have a state.
+    """Return the numbers of sentences, steps and tokens in a batch."""
+    # Sentences without tokens come last. They have a state but take part in no step.
     return len(packing.lengths), len(packing.active), packing.n_tokens
 
 
-def _round_up(size: int, least: int) -> int:
-    """Round up to a multiple of a quarter of the next power of two, and of `least`."""
-    step = max(least, 1 << max(0, size.bit_length() - 2))
+def _round_up(size: int, min_step: int) -> int:
+    """Round up to a multiple of a quarter of the next power of two, and of `min_step`."""
+    step = max(min_step, 1 << max(0, size.bit_length() - 2))
     return -(-size // step) * step
 
 
 @contextmanager
 def _exact_products() -> Iterator[None]:
-    """Compute float32 products in this context without TF32, regardless of global settings."""
+    """Compute float32 matrix products without TF32 in this context, regardless of global state."""
     previous = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

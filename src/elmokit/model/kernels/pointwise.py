@@ -1,6 +1,6 @@
 """The Triton kernels of the LSTM wavefront, for everything except matrix products.
 
-Buffers are indexed by [stack g, slot s, row b, column]; see `wavefront.py`. All arithmetic is in
+Buffers are indexed by [LSTM g, slot s, row b, column]; see `wavefront.py`. All arithmetic is in
 float32. Gates, hidden values and gradients are stored in the data type of their buffers, and cells
 in float32.
 """
@@ -73,7 +73,7 @@ def cell_forward(
     cells_ptr,  # (G, S + 1, B, H) float32
     hidden_ptr,  # (G, S, B, H)
     starts_ptr,  # (2, T, B): 1 if the row starts from the zero state
-    first_stack,
+    first_lstm,
     slot,
     n_slots,
     n_rows,
@@ -85,7 +85,7 @@ def cell_forward(
     FAST: tl.constexpr,
 ):
     """Compute c_k and sigmoid(o) tanh(c_k) from the products of the gates."""
-    g = (first_stack + tl.program_id(2)).to(tl.int64)
+    g = (first_lstm + tl.program_id(2)).to(tl.int64)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
     mask = (rows[:, None] < n_rows) & (cols[None, :] < H)
@@ -108,7 +108,7 @@ def output_forward(
     out_ptr,  # (2, T, B, D)
     starts_ptr,  # (2, T, B)
     seed_ptr,
-    first_stack,
+    first_lstm,
     slot,
     n_slots,
     n_rows,
@@ -122,7 +122,7 @@ def output_forward(
     BLOCK: tl.constexpr,
 ):
     """Write r_k to the inputs of the next token and the layer above (or to the result)."""
-    g = (first_stack + tl.program_id(1)).to(tl.int64)
+    g = (first_lstm + tl.program_id(1)).to(tl.int64)
     layer = g // 2
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n_rows * D
@@ -160,7 +160,7 @@ def output_backward(
     projected_ptr,  # (G, S, B, D): r_k, replaced by its gradient
     starts_ptr,  # (2, T, B)
     seed_ptr,
-    first_stack,
+    first_lstm,
     slot,
     n_slots,
     n_rows,
@@ -174,7 +174,7 @@ def output_backward(
     BLOCK: tl.constexpr,
 ):
     """Compute the gradient of the projection's output, from the next token and the layer above."""
-    g = (first_stack + tl.program_id(1)).to(tl.int64)
+    g = (first_lstm + tl.program_id(1)).to(tl.int64)
     layer = g // 2
     step = slot - layer
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -214,7 +214,7 @@ def cell_backward(
     d_cell_ptr,  # (G, B, H) float32, carried from token to token
     d_bias_ptr,  # (G, row blocks, 4H) float32, summed over slots
     starts_ptr,  # (2, T, B)
-    first_stack,
+    first_lstm,
     slot,
     n_slots,
     n_rows,
@@ -227,7 +227,7 @@ def cell_backward(
     FAST: tl.constexpr,
 ):
     """Compute the gradient of the gates. A program processes BLOCKS blocks of ROWS rows."""
-    g = (first_stack + tl.program_id(2)).to(tl.int64)
+    g = (first_lstm + tl.program_id(2)).to(tl.int64)
     is_last = slot - g // 2 + 1 == n_steps
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
     col_mask = cols < H

@@ -1,13 +1,13 @@
 """Run all layers and both directions of the LSTMs in parallel, for training on streams.
 
 Layer j can process a token as soon as layer j - 1 has processed it. The layers therefore run as a
-wavefront: in slot s, layer j of both directions processes token s - j. There are 2L stacks, with
-the index g = 2 * layer + direction. All stacks that are active in a slot share four batched
-matrix products: [x_k; r_{k-1}] times [W_x; W_r], the projection, and the gradients of both. Each
-weight gradient is a single product over all slots. The Triton kernels of
+wavefront: in slot s, layer j of both directions processes token s - j. There are 2L LSTMs, one per
+layer and direction, with the index g = 2 * layer + direction. All LSTMs that are active in a slot
+share four batched matrix products: [x_k; r_{k-1}] times [W_x; W_r], the projection, and the
+gradients of both. Each weight gradient is a single product over all slots. The Triton kernels of
 `pointwise.py` run between the products.
 
-    slot        0     1     2    ...   T - 1    T          G = 2L stacks
+    slot        0     1     2    ...   T - 1    T          G = 2L LSTMs
     layer 0    t_1   t_2   t_3          t_T                S = T + L - 1 slots
     layer 1          t_1   t_2         t_{T-1}  t_T
 
@@ -33,7 +33,7 @@ _BACKWARD_COLS = 512
 
 
 class StackedWeights(NamedTuple):
-    """The weights of all stacks (or their gradients or moving averages), one tensor per parameter.
+    """The weights of all LSTMs (or their gradients or moving averages), one tensor per parameter.
 
     Attributes:
         gates: [W_x, W_r], shape (G, 4H, 2D).
@@ -109,8 +109,8 @@ class Wavefront:
         self.config = config
         self.rows, self.steps, self.dropout = rows, steps, dropout
         h, d, n_layers = config.dim, config.projection_dim, config.n_layers
-        self.stacks, self.slots = 2 * n_layers, steps + n_layers - 1
-        g, s = self.stacks, self.slots
+        self.n_lstms, self.slots = 2 * n_layers, steps + n_layers - 1
+        g, s = self.n_lstms, self.slots
 
         def buffer(*size: int, dtype: torch.dtype = dtype) -> Tensor:
             return torch.zeros(*size, dtype=dtype, device=device)
@@ -166,7 +166,7 @@ class Wavefront:
         return cell, hidden
 
     def _active(self, slot: int) -> slice:
-        """Return the range of stacks that are active in a slot."""
+        """Return the range of LSTMs that are active in a slot."""
         bottom = max(0, slot - self.steps + 1)
         top = min(self.config.n_layers - 1, slot)
         return slice(2 * bottom, 2 * top + 2)

@@ -180,8 +180,8 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
     dim = texts.elmo.config.output_dim
     if body.dimensions not in (None, dim):
         raise RequestRejected(
-            f"Invalid dimensions {body.dimensions}: the vectors of '{texts.model}' have {dim} "
-            "dimensions and cannot be shortened.",
+            f"Invalid value for dimensions: {body.dimensions}. The vectors of '{texts.model}' have "
+            f"{dim} dimensions and cannot be shortened.",
             param="dimensions",
         )
     counts = np.bincount(text_ids, weights=texts.lengths, minlength=len(inputs)).astype(int)
