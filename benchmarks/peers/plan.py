@@ -63,7 +63,7 @@ def make_plan(
                 pool[number * half : (number + 1) * half] + pool[end - half : end]
             )
     long_run = supply.take(tokens, batch=max(batches))
-    if supply.rewound:
+    if supply.n_restarts:
         raise ValueError(
             "The text is too short for this benchmark. Specify a longer one with --text."
         )
