@@ -282,7 +282,7 @@ def test_mix_normalizes_without_an_unnecessary_warning() -> None:
         for w, h in zip(weights, layers, strict=True)
     )
     assert torch.allclose(found, expected, atol=1e-5)
-    with pytest.raises(ConfigError, match="expected 3.*got 2"):
+    with pytest.raises(ConfigError, match=r"expected 3.*got 2"):
         mix(layers[:2], mask)
     mix.scalar_parameters.requires_grad_(False)
     assert [p.requires_grad for p in mix.parameters()] == [True, False, False, False]
