@@ -122,7 +122,7 @@ def test_killed_driver_can_be_restarted_and_resumes(
         helpers = psutil.Process(driver.pid).children(recursive=True)
         at_work = actors(driver.pid)
         driver.kill()
-    assert len(at_work) == 2
+    assert at_work  # on a busy machine, the second actor may not have started yet
     _, alive = psutil.wait_procs(at_work, timeout=HANG_SECONDS)
     assert not alive
     for left in psutil.wait_procs(helpers, timeout=1)[1]:  # Ray agents that survive for minutes
