@@ -1,7 +1,7 @@
 """The runs published in results/tasks/*.json, which do not have to be repeated.
 
 Predictions on licensed data are not published. For these runs, only the scores are available, and
-what was computed from the predictions: the intervals of Table 1 and the curves of Figure 1.
+what was computed from the predictions: the fine-tuning gains and the curves of Figure 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class Earlier:
 
     Attributes:
         machines: The machines, oldest first.
-        gains: By task, the difference in Table 1 and the seeds behind its interval.
         curves: By task, the dev scores by epoch of Figure 1.
         tuned: By task, the report of fine-tuning the biLM.
         tuned_gains: By task, the gain of the fine-tuned biLM over the original one.
@@ -34,7 +33,6 @@ class Earlier:
 
     def __init__(self, results: Path | None = None) -> None:
         self.machines: list[Values] = []
-        self.gains: dict[str, Values] = {}
         self.curves: dict[str, dict[str, list[float]]] = {}
         self.tuned: dict[str, Values] = {}
         self.tuned_gains: dict[str, Values] = {}
@@ -78,10 +76,6 @@ class Earlier:
                 continue
             if "tuned_gain" in entry:
                 self.tuned_gains[task] = entry["tuned_gain"]
-            if "difference" in entry:
-                sides = ("baseline", "elmo")
-                seeds = {side: [run["seed"] for run in entry[side]["runs"]] for side in sides}
-                self.gains[task] = {"seeds": seeds} | entry["difference"]
             if "dev_by_epoch" in entry:
                 self.curves[task] = entry["dev_by_epoch"]
 

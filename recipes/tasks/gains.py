@@ -1,25 +1,36 @@
-"""Gains of ELMo over a baseline: means over seeds, intervals by a paired bootstrap."""
+"""Gains of one cell over another, with intervals over seeds or over test examples."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from typing import Any
 
 from counts import counts_of
 from results import Measured
+from scipy.stats import ttest_ind
 
 from elmokit.tasks.metrics.bootstrap import paired_bootstrap
 
 Values = dict[str, Any]
 
 _INTERVAL = ("low", "high", "not_better", "level", "draws", "examples")
-_VISIBLE = 5e-4  # smaller differences do not show in the tables
 _NO_INTERVAL: Values = {"seeds": {"baseline": [], "elmo": []}}
 
 
+def gain_over_seeds(base: Measured, elmo: Measured) -> Values | None:
+    """Compare the test scores of the runs of two cells with Welch's t interval."""
+    if not base or not elmo:
+        return None
+    scores = elmo.scores("test"), base.scores("test")
+    values: Values = {"difference": elmo.mean("test") - base.mean("test")}
+    if min(map(len, scores)) > 1:
+        low, high = ttest_ind(*scores, equal_var=False).confidence_interval(0.95)
+        values |= {"low": float(low), "high": float(high), "level": 0.95}
+    return values
+
+
 def gain(base: Measured, elmo: Measured, published: Values | None) -> Values | None:
-    """Compare two cells on the test examples, if both were run.
+    """Compare two cells with a paired bootstrap over the test examples, if both were run.
 
     Scores and their difference use all runs. The interval requires predictions. It uses the runs
     that have them, or is the published interval if that one is based on more runs.
@@ -31,7 +42,7 @@ def gain(base: Measured, elmo: Measured, published: Values | None) -> Values | N
 
     Returns:
         JSON values: the fields of `Difference`, and in "seeds" the runs behind the interval, by
-        side. "difference_of_seeds" is their difference if it is not that of all runs.
+        side.
     """
     if not base or not elmo:
         return None
@@ -41,9 +52,6 @@ def gain(base: Measured, elmo: Measured, published: Values | None) -> Values | N
     values["difference"] = values["other"] - values["base"]
     values |= {name: found[name] for name in _INTERVAL if name in found}
     values["seeds"] = found["seeds"]
-    center = found.get("difference_of_seeds", found.get("difference"))
-    if center is not None and not math.isclose(center, values["difference"], abs_tol=_VISIBLE):
-        values["difference_of_seeds"] = center
     return values
 
 
@@ -51,19 +59,6 @@ def gain_text(values: Values) -> str:
     """Format a gain for a table."""
     interval = f" ({values['low']:+.2f} to {values['high']:+.2f})" if "low" in values else ""
     return f"{values['difference']:+.2f}{interval}"
-
-
-def remark(values: Values) -> str | None:
-    """Describe the runs behind the interval, if they are not all runs."""
-    if "low" not in values:
-        return "no interval, because the predictions of one side were not stored."
-    if "difference_of_seeds" not in values:
-        return None
-    base, elmo = (" and ".join(map(str, values["seeds"][side])) for side in ("baseline", "elmo"))
-    return (
-        "the interval uses only the runs with stored predictions (without ELMo seed "
-        f"{base}, with ELMo seed {elmo}); their gain is {values['difference_of_seeds']:+.2f}."
-    )
 
 
 def error_reduction(base: float, other: float) -> float:

@@ -64,7 +64,7 @@ COMPARED = {
     "finetune": BY_TIME,
     "table2": ("srl", "sst5", "ner", "snli"),
     "table3": ("srl", "sst5", "ner", "snli"),
-    "models": ("sst5", "ner"),
+    "models": BY_TIME,
     "static": ("sst5", "ner"),
 }
 #: lambda in the presets, so that the same cell is not listed twice.
@@ -76,6 +76,49 @@ LITTLE_SETTINGS = {
     "ner": ("train.batch_size=8", "train.epochs=60", "train.patience=15", "train.halve_after=0"),
     "srl": ("train.batch_size=16", "train.epochs=40", "train.patience=10", "train.halve_after=0"),
 }
+#: Settings to try on the dev data, in addition to SETTINGS: as many without ELMo as with it.
+TRIALS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
+    "ner": {
+        "baseline": {
+            "two-layers": ("model.layers=2",),
+            "two-layers-dropout-0.5": ("model.layers=2", "model.dropout=0.5"),
+            "dropout-0.3": ("model.dropout=0.3",),
+            "hidden-300": ("model.hidden=300",),
+        },
+        "elmo": {
+            "two-layers": ("model.layers=2",),
+            "two-layers-dropout-0.5": ("model.layers=2", "model.dropout=0.5"),
+            "elmo-dropout-0": ("elmo.dropout=0",),
+            "elmo-dropout-0.2": ("elmo.dropout=0.2",),
+        },
+    },
+    "snli": {
+        "baseline": {
+            "dropout-0.35": ("model.dropout=0.35",),
+            "rate-0.0005": ("train.learning_rate=0.0005",),
+            "dropout-0.1": ("model.dropout=0.1",),
+        },
+        "elmo": {
+            "dropout-0.35": ("model.dropout=0.35",),
+            "rate-0.0005": ("train.learning_rate=0.0005",),
+            "elmo-dropout-0.5": ("elmo.dropout=0.5",),
+        },
+    },
+    "sst5": {
+        "baseline": {
+            "frozen": ("static.trainable=false",),
+            "rate-0.0005": ("train.learning_rate=0.0005",),
+            "dropout-0.3": ("model.dropout=0.3",),
+        },
+        "elmo": {
+            "frozen": ("static.trainable=false",),
+            "rate-0.0005": ("train.learning_rate=0.0005",),
+            "elmo-dropout-0.5": ("elmo.dropout=0.5",),
+        },
+    },
+}
+#: The first version of `english`. All tables but Table 1 and the trials were measured with it.
+FIRST = "english-1"
 
 
 @dataclass(frozen=True)
@@ -90,6 +133,7 @@ class Cell:
         static: The name of the static vectors. `run.py --static` specifies their path.
         model: The name of the biLM. `run.py --model` specifies its path.
         share: The fraction of the training data.
+        trial: The name of additional settings in TRIALS.
     """
 
     task: str
@@ -99,6 +143,7 @@ class Cell:
     static: str = "glove"
     model: str = "english"
     share: float = 1.0
+    trial: str = ""
 
     @property
     def name(self) -> str:
@@ -114,6 +159,8 @@ class Cell:
             parts.append(self.model)
         if self.share != 1:
             parts.append(f"share-{self.share:g}")
+        if self.trial:
+            parts.append(f"trial-{self.trial}")
         return "_".join(parts)
 
 
@@ -134,7 +181,13 @@ def settings_of(cell: Cell) -> tuple[str, tuple[str, ...]]:
     """Return the preset of a cell and its settings."""
     preset, settings = SETTINGS[cell.task]
     more = LITTLE_SETTINGS[cell.task] if cell.share <= LITTLE else ()
-    return preset, (*COMMON, *settings, *more)
+    return preset, (*COMMON, *settings, *more, *trial_settings(cell))
+
+
+def trial_settings(cell: Cell) -> tuple[str, ...]:
+    """Return the additional settings of a trial."""
+    side = "baseline" if cell.elmo == "none" else "elmo"
+    return TRIALS[cell.task][side][cell.trial] if cell.trial else ()
 
 
 def described(task: str) -> dict[str, Any]:
@@ -151,14 +204,23 @@ def baseline(task: str) -> Cell:
     return Cell(task)
 
 
-def with_elmo(task: str) -> Cell:
+def with_elmo(task: str, model: str = "english") -> Cell:
     """Return the cell with ELMo as in Table 1."""
-    return Cell(task, PLACE[task])
+    return Cell(task, PLACE[task], model=model)
+
+
+def trials_of(task: str) -> dict[str, dict[str, Cell]]:
+    """Return the cells of Table 1 and their trials, by side and name."""
+    usual = {"baseline": baseline(task), "elmo": with_elmo(task)}
+    return {
+        side: {"current": cell, **{name: replace(cell, trial=name) for name in TRIALS[task][side]}}
+        for side, cell in usual.items()
+    }
 
 
 def compute_layers(task: str) -> dict[str, Cell]:
     """Return the columns of Table 2."""
-    usual = with_elmo(task)
+    usual = with_elmo(task, FIRST)
     return {
         "baseline": baseline(task),
         "last only": replace(usual, layers="top"),
@@ -174,20 +236,21 @@ def compute_layers(task: str) -> dict[str, Cell]:
 def places_of(task: str) -> dict[str, Cell]:
     """Return the columns of Table 3."""
     names = {"input": "input", "input and output": "both", "output": "output"}
-    return {name: Cell(task, place) for name, place in names.items()}
+    return {name: Cell(task, place, model=FIRST) for name, place in names.items()}
 
 
 def models_of(task: str) -> dict[str, Cell]:
     """Return the cells that compare biLMs."""
-    usual = with_elmo(task)
-    return {"english": usual, "english-original": replace(usual, model="english-original")}
+    return {name: with_elmo(task, name) for name in (FIRST, "english", "english-original")}
 
 
 def tuned_of(task: str) -> dict[str, Cell]:
     """Return the cells without biLM, with the original one, and with the fine-tuned one."""
-    usual = with_elmo(task)
-    tuned = replace(usual, model=tuned_model(task))
-    return {"static": baseline(task), "english": usual, "fine-tuned": tuned}
+    return {
+        "static": baseline(task),
+        "english": with_elmo(task, FIRST),
+        "fine-tuned": with_elmo(task, tuned_model(task)),
+    }
 
 
 def tuned_model(task: str) -> str:
@@ -197,7 +260,7 @@ def tuned_model(task: str) -> str:
 
 def statics_of(task: str) -> dict[str, Cell]:
     """Return the cells that compare GloVe, word2vec on the biLM's text, layer 0 and ELMo."""
-    usual, elmo = baseline(task), with_elmo(task)
+    usual, elmo = baseline(task), with_elmo(task, FIRST)
     return {
         "GloVe": usual,
         "word2vec": replace(usual, static="word2vec"),
@@ -209,7 +272,7 @@ def statics_of(task: str) -> dict[str, Cell]:
 
 def shares_of(task: str) -> dict[float, tuple[Cell, Cell]]:
     """Return the cells without and with ELMo for each fraction of the data, as in Figure 1."""
-    pair = (baseline(task), with_elmo(task))
+    pair = (baseline(task), with_elmo(task, FIRST))
     return {
         share: (replace(pair[0], share=share), replace(pair[1], share=share)) for share in SHARES
     }
@@ -218,13 +281,18 @@ def shares_of(task: str) -> dict[float, tuple[Cell, Cell]]:
 def all_runs() -> dict[Run, str]:
     """Return all runs, most important first, with the first table that needs each.
 
-    Table 1 comes first, then all other tables with one seed, with two, and with three, so that a
-    time limit costs seeds instead of tables. Within a table, the longest runs start first.
+    Table 1 comes first, then the trials with one seed, then all other tables with one seed, with
+    two, and with three, so that a time limit costs seeds instead of tables. Within a table, the
+    longest runs start first.
     """
     found: dict[Run, str] = {}
     for seed in SEEDS:
         for task in BY_TIME:
             found |= {Run(cell, seed): "table1" for cell in (baseline(task), with_elmo(task))}
+    for task in TRIALS:
+        for cells in trials_of(task).values():
+            for cell in cells.values():
+                found.setdefault(Run(cell, SEEDS[0]), "trials")
     for seed in SEEDS:
         for table, task, cells in _tables():
             if seed == SEEDS[0] or (task not in LONGEST and table != "figure1"):

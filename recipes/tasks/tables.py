@@ -25,13 +25,17 @@ from earlier import RESULTS, Earlier
 from figures import draw_curves, draw_weights
 from finetune import SUMMARY
 from finished import machines
-from gains import error_reduction, gain, gain_text, remark
+from gains import error_reduction, gain, gain_over_seeds, gain_text
 from published import FINE_TUNED, SOURCE, TABLE1, TABLE2, TABLE3
 from results import Measured, Source, curve
 from runs import (
     COMPARED,
     FILES,
+    FIRST,
+    SEEDS,
+    TRIALS,
     Cell,
+    Run,
     baseline,
     compute_layers,
     described,
@@ -39,6 +43,8 @@ from runs import (
     places_of,
     shares_of,
     statics_of,
+    trial_settings,
+    trials_of,
     tuned_of,
     with_elmo,
 )
@@ -53,6 +59,7 @@ NAMES = {
     "coref": "coreference, mean F1",
 }
 NOT_RUN = "not run"
+SIDES = {"baseline": "static", "elmo": "+ ELMo"}
 PAGE_WIDTH = 118  # characters per line of text
 CURVES, WEIGHTS = "figures/sample-efficiency.svg", "figures/layer-weights.svg"
 
@@ -77,6 +84,7 @@ def main() -> None:
     }
     makers: dict[str, Callable[[Source], Table]] = {
         "table1": table1,
+        "trials": trials,
         "table2": lambda found: by_column(found, "table2", compute_layers, TABLE2),
         "table3": lambda found: by_column(found, "table3", places_of, TABLE3),
         "models": lambda found: by_column(found, "models", models_of, {}),
@@ -134,7 +142,7 @@ def table(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 def table1(source: Source) -> Table:
     """Compare static vectors with and without ELMo on the test set."""
-    rows, remarks = [], []
+    rows = []
     values: dict[str, Any] = {}
     for task in FILES:
         base, elmo = Measured(source, baseline(task)), Measured(source, with_elmo(task))
@@ -146,17 +154,31 @@ def table1(source: Source) -> Table:
             "elmo": elmo.to_dict(),
             "paper": paper._asdict(),
         }
-        found = gain(base, elmo, source.earlier.gains.get(task))
+        found = gain_over_seeds(base, elmo)
         if found is not None:
-            reduced = error_reduction(found["base"], found["other"])
+            reduced = error_reduction(base.mean("test"), elmo.mean("test"))
             values[task] |= {"difference": found, "relative_error_reduction": round(reduced, 2)}
             row[3:] = gain_text(found), f"**{reduced:.1f}%**"
-            if (note := remark(found)) is not None:
-                remarks.append(f"\n{NAMES[task]}: {note}")
         rows.append([*row, f"{paper.baseline}", f"{paper.elmo}", f"{paper.relative:g}%"])
     titles = ["Task", "Static", "+ ELMo", "Gain (95% interval)", "Relative error reduction"]
     titles += ["Paper: static", "Paper: + ELMo", "Paper: relative error reduction"]
-    return {"tasks": values}, [*table(titles, rows), *remarks]
+    return {"tasks": values}, list(table(titles, rows))
+
+
+def trials(source: Source) -> Table:
+    """Compare settings on the dev set, with one seed."""
+    rows = []
+    values: dict[str, Any] = {}
+    for task in TRIALS:
+        for side, cells in trials_of(task).items():
+            for name, cell in cells.items():
+                run = source.find(Run(cell, SEEDS[0]))
+                settings = ", ".join(f"`{one}`" for one in trial_settings(cell)) or "as in Table 1"
+                score = f"{run.dev:.2f}{'*' if run.cut else ''}" if run else NOT_RUN
+                rows.append([NAMES[task], SIDES[side], settings, score])
+                entry = {"cell": cell.name, "runs": [run.to_dict()] if run else []}
+                values.setdefault(task, {}).setdefault(side, {})[name] = entry
+    return {"tasks": values}, list(table(["Task", "Model", "Settings", "Dev"], rows))
 
 
 def compared(table: str) -> list[str]:
@@ -234,7 +256,7 @@ def figure1(source: Source) -> Table:
         published = source.earlier.curves.get(task, {})
         curves = {
             name: curve(Measured(source, cell), published.get(name, []))
-            for name, cell in (("baseline", baseline(task)), ("elmo", with_elmo(task)))
+            for name, cell in (("baseline", baseline(task)), ("elmo", with_elmo(task, FIRST)))
         }
         values[task] = {"shares": shares, "dev_by_epoch": curves, **passing(curves)}
     lines = [f"![Dev score by epoch, and test score by amount of training data]({CURVES})\n"]
@@ -269,7 +291,7 @@ def figure2(source: Source) -> Table:
     rows: list[list[str]] = []
     values: dict[str, Any] = {}
     for task in FILES:
-        cells = [with_elmo(task)]
+        cells = [with_elmo(task, FIRST)]
         if task in COMPARED["table3"]:
             cells += places_of(task).values()
         for cell in dict.fromkeys(cells):

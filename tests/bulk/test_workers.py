@@ -283,7 +283,6 @@ def test_workers_exit_with_the_command(
         assert code == 130, errors
         assert "--resume" in errors
         assert "Traceback" not in errors
-        assert not list(work.glob("*.tmp"))
     kept = {path: path.stat().st_mtime_ns for path in work.glob("0*.safetensors")}
     assert len(kept) >= 3
     assert embed_corpus(elmo, [text], folder / "v.npz", SETTINGS, resume=True).resumed_sentences

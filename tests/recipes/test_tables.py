@@ -15,7 +15,8 @@ from tests.recipes.conftest import ROOT, RunRecipe
 
 pytestmark = pytest.mark.slow
 
-TABLES = ("table1", "table2", "table3", "models", "finetune", "static", "figure1", "figure2")
+TABLES = ("table1", "trials", "table2", "table3", "models", "finetune", "static", "figure1")
+TABLES += ("figure2",)
 EXAMPLES = [Review(("a",), "1"), Review(("b",), "4")]
 
 
