@@ -86,7 +86,7 @@ def test_padding_positions_are_rows_of_zeros() -> None:
 @pytest.mark.parametrize(
     ("words", "characters", "message"),
     [
-        (["a", "a", "<oov>"], None, "words contains 'a' twice"),
+        (["a", "a", "<oov>"], None, "words contains 'a' more than once"),
         (["a"], None, "words does not contain <oov>"),
         (None, ["a", "<pad>"], "characters does not contain <bos>, <eos>, <oov>, <eow>, <bow>"),
     ],

@@ -1,4 +1,4 @@
-"""The model of the paper: characters, token encoder, LSTM, biLM, language-model head, mix.
+"""The model of the paper: characters, token encoder, LSTM, biLM, LM head, mix.
 
 Notation in all files of this package (comments use these letters for the shapes of tensors):
 

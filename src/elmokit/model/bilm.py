@@ -1,4 +1,4 @@
-"""The bidirectional language model, which computes R_k, all 2L + 1 vectors of every token.
+"""The bidirectional language model, which computes R_k, the vectors of every token in all layers.
 
 A forward LM predicts t_k from t_1..t_{k-1}, and a backward LM predicts t_k from t_{k+1}..t_N. They
 share the token encoder and the softmax, but their LSTMs are separate. h_{k,j} is the concatenation

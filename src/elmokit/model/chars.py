@@ -1,4 +1,4 @@
-"""Convert tokens to 50 character ids: their UTF-8 bytes between a begin and an end marker.
+"""Convert each token to 50 character ids: its UTF-8 bytes between a begin and an end marker.
 
 As in the original systems, the ids are shifted by one, so that 0 is available for padding positions
 (a row of zeros).

@@ -110,7 +110,7 @@ def exact_engine(bilm: BiLM) -> Engine:
 
 
 def cuda_engine(bilm: BiLM, dtype: torch.dtype) -> Engine | None:
-    """Return the CUDA engine, or None without Triton or for LSTMs without a projection."""
+    """Return the CUDA engine, or None if Triton is missing or the LSTMs have no projection."""
     if not bilm.config.lstm.has_projection:
         return None
     try:

@@ -1,6 +1,6 @@
 """Convert tokens to ids of words and of Unicode characters, as in ELMoForManyLangs.
 
-The ids of a token are a row. As in `chars.py`, all ids are shifted by one, so that 0 is available
+The ids of a token form a row. As in `chars.py`, all ids are shifted by one, so that 0 is available
 for padding positions (a row of zeros).
 
     column 0     the word: its index in the list of words + 1 (0 if there is no such list)
@@ -29,6 +29,7 @@ from elmokit.model.chars import (
     char_ids_table,
     padded_ids,
 )
+from elmokit.progress import plural
 
 BEGIN = "<bos>"
 END = "<eos>"
@@ -49,7 +50,7 @@ class Lexicon:
         words: The words; None if the model has no word embeddings.
         characters: The characters and special symbols; None if the model has no character
             embeddings.
-        max_characters: Number of characters per token, including the two markers.
+        max_characters: Maximum number of characters per token, including the two markers.
 
     Raises:
         WeightsError: A special symbol is missing, or an entry is repeated.
@@ -80,14 +81,14 @@ class Lexicon:
     def check(self, config: LexiconConfig) -> None:
         """Raise an error if the sizes do not match the configuration of the model."""
         for name, entries, rows in (
-            ("words", self.words, config.n_words),
-            ("characters", self.characters, config.n_characters),
+            ("word", self.words, config.n_words),
+            ("character", self.characters, config.n_characters),
         ):
             n_entries = 0 if entries is None else len(entries)
             if n_entries != rows:
                 raise WeightsError(
-                    f"The lexicon has {n_entries:,} {name}; expected {rows:,}, as in the weights. "
-                    "It belongs to another model, or it is truncated."
+                    f"The lexicon has {plural(n_entries, name)}; expected {rows:,}, as in the "
+                    "weights. It belongs to another model, or it is truncated."
                 )
 
     def token_ids(self, tokens: Sequence[str]) -> NDArray[np.int64]:
@@ -164,8 +165,8 @@ def _indices(entries: Sequence[str] | None, name: str, specials: Sequence[str]) 
     if len(indices) != len(entries):
         duplicate = next(entry for index, entry in enumerate(entries) if indices[entry] != index)
         raise WeightsError(
-            f"The lexicon of {name} contains {duplicate!r} twice. Download or convert the model "
-            "again."
+            f"The lexicon of {name} contains {duplicate!r} more than once. Download or convert "
+            "the model again."
         )
     missing = [special for special in specials if special not in indices]
     if missing:

@@ -1,4 +1,4 @@
-"""The LSTM of the biLM, which has a projection and clips its cells and outputs.
+"""The LSTM of the biLM, which has a projection and clips its cell states and outputs.
 
 For token k of a layer, with its input x_k and the state (c, r) after token k-1:
 
@@ -155,7 +155,7 @@ class LstmStack(nn.Module):
 
         Shape:
             x (N, D), cell (L, B, H), hidden (L, B, D), starts (N,)
-            -> the L layers' outputs (N, D) each, last cell (L, B, H), last hidden (L, B, D)
+            -> the outputs of the L layers, (N, D) each, last cell (L, B, H), last hidden (L, B, D)
         """
         outputs: list[Tensor] = []
         cells: list[Tensor] = []

@@ -7,8 +7,8 @@ activations, one per token. Products are therefore exact sums of integers, and t
 token does not depend on other tokens.
 
 Some activations have outliers. For example, the maximum of sigmoid(o) tanh(c) in a trained model is
-25 times its typical value. They would lose too much precision in 8 bits, so they are split into a
-high and a low half of 8 bits each, 256 * high + low.
+25 times its typical value. Such activations would lose too much precision in 8 bits, so they are
+split into a high and a low half of 8 bits each, 256 * high + low.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def quantize_rows_wide(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _round_rows(x: Tensor, largest: int) -> tuple[Tensor, Tensor]:
-    """Scale each row to integers of at most `largest`, and return them with the scales."""
+    """Scale and round each row to integers from -largest to largest; also return the scales."""
     scale = x.abs().amax(dim=1).float() / largest
     inverse = torch.where(scale > 0, 1 / scale, torch.zeros_like(scale))
     return (x * inverse.unsqueeze(1)).round_(), scale

@@ -26,7 +26,8 @@ from elmokit.model.packing import Packing, windows
 # Number of texts to process in parallel, and number of tokens per call.
 _ROWS, _ROWS_ON_GPU = 128, 1024
 _SEGMENT_TOKENS, _SEGMENT_TOKENS_ON_GPU = 8192, 65536
-# Number of steps per call. On a GPU, a call with at most 512 steps of one text uses a CUDA graph.
+# Limits on the number of steps per call. On a GPU, a call with at most 512 steps of one text uses a
+# CUDA graph.
 _MIN_STEPS, _MAX_STEPS = 64, 512
 # Number of tokens whose distinct words are encoded together.
 _WINDOW_TOKENS = 1 << 18
@@ -34,7 +35,7 @@ _WINDOW_TOKENS = 1 << 18
 _POSITIONS = 4096
 
 
-# The outputs h of some positions, their targets, the direction and the positions.
+# Outputs h, their targets, the direction, and the positions.
 _Pending = tuple[Tensor, Tensor, int, NDArray[np.int64]]
 
 
@@ -208,7 +209,7 @@ class _Group:
     def positions(
         self, packing: Packing, first: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the positions of both directions for the steps of a packing from `first` on.
+        """Return the positions of both directions for a packing that begins at step `first`.
 
         The forward LM starts at the beginning of each text, and the backward LM at the end.
         """

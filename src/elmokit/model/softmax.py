@@ -1,4 +1,4 @@
-"""The language-model head, which predicts words from the top layer of one direction.
+"""The LM head, which predicts words from the top layer of one direction.
 
 Both directions share the weights and the bias, just as they share the token encoder. Training
 compares the true word with a sample of other words (the negatives), which are drawn from a
@@ -73,7 +73,7 @@ class LMHead(nn.Module):
         return (h * self.weight[targets]).sum(-1) + self.bias[targets]
 
     def sampled_loss(self, h: Tensor, targets: Tensor, sample: Sample) -> Tensor:
-        """Return -log p of each target among itself and the sampled words.
+        """Return -log p of each target, normalized over the target and the sampled words.
 
         The log of the expected count of a word in a sample is subtracted from its logit. If the
         target is one of the sampled words, it is not counted twice.

@@ -95,7 +95,7 @@ def test_model_can_be_used_but_not_trained(tmp_path: Path) -> None:
     [
         ({"words": None}, "0 words; expected 9"),
         ({"words": "abc"}, "Invalid value for words: 'abc'. Expected a valid list"),
-        ({"characters": [*CHARACTERS, "a"]}, "contains 'a' twice"),
+        ({"characters": [*CHARACTERS, "a"]}, "contains 'a' more than once"),
         ({"characters": [*CHARACTERS, "ж"]}, "22 characters; expected 21"),
     ],
 )

@@ -138,7 +138,7 @@ def test_blank_entry_is_the_ideographic_space(tmp_path: Path) -> None:
     [
         ("char.dic", ("a\t0\n", ""), r"Invalid indices in .*char\.dic"),
         ("char.dic", ("a\t0\n", "a\t1\n"), r"Invalid indices in .*char\.dic"),
-        ("char.dic", ("a\t0\n", "b\t0\n"), "characters contains 'b' twice"),
+        ("char.dic", ("a\t0\n", "b\t0\n"), "characters contains 'b' more than once"),
         ("char.dic", ("<pad>\t", "<gap>\t"), "characters does not contain <pad>"),
         ("char.dic", ("a\t0\n", "a\tb\tc\n"), r"char\.dic:21: .* Expected an entry, a tab"),
         ("word.dic", ("beginning\t8\n", ""), "8 words; expected 9"),

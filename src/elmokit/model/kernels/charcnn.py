@@ -122,7 +122,7 @@ class EncoderWeights(NamedTuple):
         encoder: The reference module.
         table: Character embeddings with a row of zeros for padding, shape (262, e).
         filters: All filters as one matrix, and their biases.
-        highways: For each highway layer, the weight and bias of the transform and of the carry.
+        highways: For each highway layer, weight and bias of the transform, and of the carry gate.
         projection: Weight and bias of the projection, if the model has one.
     """
 

@@ -1,4 +1,4 @@
-"""The token encoder on a CPU, which computes all filters as one matrix product over windows.
+"""The token encoder for CPUs. All filters are computed as one matrix product over windows.
 
 Each window of `max_width` characters is a row, and narrower filters are padded with zeros. The
 result is exact if each word is followed by `max_width` padding characters: the omitted windows

@@ -40,9 +40,9 @@ class PackedLinear:
             try:
                 with torch.no_grad():
                     packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS)
-                    two = self._product(weight.detach()[:1].repeat(2, 1), packed, None)
-                    one = self._product(weight.detach()[:1], packed, None)
-                    self._is_row_invariant = torch.equal(one, two[:1])
+                    double = self._product(weight.detach()[:1].repeat(2, 1), packed, None)
+                    single = self._product(weight.detach()[:1], packed, None)
+                    self._is_row_invariant = torch.equal(single, double[:1])
             except (RuntimeError, NotImplementedError):
                 return
             self._packed = packed
@@ -87,7 +87,7 @@ class Int8Linear:
         self._wide = wide
 
     def __call__(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
-        """Return W x + b, or W x + addend without the bias.
+        """Return W x + b. If `addend` is passed, it replaces b.
 
         Shape:
             x (n, K), addend (n, N) -> (n, N)

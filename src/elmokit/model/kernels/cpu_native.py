@@ -242,5 +242,5 @@ class NativeEngine(CpuEngine):
 
 
 def native_engine(bilm: BiLM, folder: Path) -> NativeEngine:
-    """Return an int8 engine for a biLM. If necessary, compile the kernel to `folder` first."""
+    """Return an int8 engine for a biLM. If necessary, compile the kernel into `folder` first."""
     return NativeEngine(bilm, open_library(build(folder)))

@@ -4,8 +4,9 @@ As in training (`wavefront.py`), layer j processes token s - j in slot s, and al
 layer and direction) share one matrix product. No activations are stored for a backward pass. The
 batch is packed (see `packing.py`), so later slots contain fewer sentences. Launching the kernels of
 a slot from Python takes longer than running them, so a few slots at a time are captured in a CUDA
-graph, one for each number of rows. A graph has fixed memory addresses, so all batches use the same
-buffers, and the kernels read the current slot and its number of sentences from GPU memory.
+graph, with one graph for each number of rows. Graphs have fixed memory addresses, so all batches
+use the same buffers, and the kernels read the current slot and its number of sentences from GPU
+memory.
 
 In the shapes below, G = 2L is the number of LSTMs, with the index g = 2 * layer + direction.
 
@@ -87,7 +88,7 @@ def _cell(
 def _output(
     projected_ptr,  # (G, B, D)
     inputs_ptr,  # (G, 2, B, 2D), indexed by the parity of the slot
-    carried_ptr,  # (G, B, D) float32: r_k of the last token of each sentence
+    carried_ptr,  # (G, B, D) float32: r_k of the latest token of each sentence
     x_ptr,  # (2, N, D): the input of each direction
     layers_ptr,  # (LAYERS + 1, N, 2D)
     plan_ptr,  # number of active sentences (S) and index of the first token (S) of each step,
@@ -103,7 +104,7 @@ def _output(
     SKIP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write r_k to the inputs of the next token, and h_k to the layer above and the result.
+    """Write r_k to the next token's inputs, and h_k to those of the layer above and to the result.
 
     For layer 0, also copy the next x_k to the inputs.
     """
@@ -148,7 +149,7 @@ class CudaEngine:
 
     Args:
         bilm: The model, whose LSTMs must have a projection. The weights are copied.
-        dtype: Data type of matrix products: float32, or bfloat16 for speed.
+        dtype: Data type of the matrix products: float32, or bfloat16 for speed.
     """
 
     def __init__(self, bilm: BiLM, dtype: torch.dtype = torch.float32) -> None:

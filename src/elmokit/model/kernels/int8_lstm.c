@@ -27,7 +27,7 @@ typedef struct {
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
 
-#define ROWS 6            /* rows per tile: 6 x 4 sums and 4 weights fit into the registers */
+#define ROWS 6            /* rows per tile: 6 x 4 sums and 4 weight vectors fit into the registers */
 #define CHUNK_TOKENS 128  /* approximate number of tokens for which W_x x is computed at once */
 
 int elmo_supported(void) {

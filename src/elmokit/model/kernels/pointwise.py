@@ -1,8 +1,8 @@
 """The Triton kernels of the LSTM wavefront, for everything except matrix products.
 
 Buffers are indexed by [LSTM g, slot s, row b, column]; see `wavefront.py`. All arithmetic is in
-float32. Gates, hidden values and gradients are stored in the data type of their buffers, and cells
-in float32.
+float32. Gates, hidden values and gradients are stored in the data type of their buffers, and cell
+states in float32.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FORGET_BIAS = tl.constexpr(1.0)
 
 @triton.jit
 def _tanh(x, FAST: tl.constexpr):
-    """Compute tanh. FAST selects a GPU instruction with 11 bits, which suffices for bfloat16."""
+    """Compute tanh. FAST selects a GPU instruction with 11-bit precision, enough for bfloat16."""
     if FAST:
         y = tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -121,7 +121,7 @@ def output_forward(
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write r_k to the inputs of the next token and the layer above (or to the result)."""
+    """Write r_k to the inputs of the next token, and h_k to the layer above or to the result."""
     g = (first_lstm + tl.program_id(1)).to(tl.int64)
     layer = g // 2
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
