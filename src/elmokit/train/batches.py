@@ -40,7 +40,7 @@ class Batch:
 
 
 def needed_columns(chars: NDArray[np.uint16], max_width: int) -> NDArray[np.uint8]:
-    """Return how many character columns each type needs to compute x_k exactly.
+    """Return how many character columns are needed to compute x_k of each type exactly.
 
     The numbers are rounded up to keep the number of groups in a batch small. Long words, which are
     rare, get all columns.

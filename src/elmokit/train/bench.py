@@ -80,10 +80,10 @@ def measure(
         step.set_capacity({c: -(-n // 128) * 128 for c, n in capacity.items()})
     times = []
     # Time groups of four steps, because training does not wait for each individual step either.
-    for number in range(-1, max(1, rounds // 4)):  # number -1 is the warm-up
+    for group in range(-1, max(1, rounds // 4)):  # group -1 is the warm-up
         start = time.perf_counter()
         for i in range(4):
-            step(batches[(4 * number + i) % len(batches)], 4 * number + i + 4, 1e-3)
+            step(batches[(4 * group + i) % len(batches)], 4 * group + i + 4, 1e-3)
         if on_gpu:
             torch.cuda.synchronize()
         times.append((time.perf_counter() - start) / 4)

@@ -1,4 +1,4 @@
-"""Buffers for `FastStep`, which the CPU fills while the GPU computes the previous step."""
+"""Buffers for `FastStep`. The CPU fills them while the GPU computes the previous step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Staging:
     """Named arrays that are filled on the CPU and copied to the GPU as a single block of memory.
 
     The block is in pinned memory, because copying from pageable memory would block the CPU. There
-    are two blocks, so that one can be filled while the other one is being copied.
+    are two such blocks, so that one can be filled while the other is being copied.
 
     Args:
         fields: Shape and dtype of each array.
@@ -48,7 +48,7 @@ class Staging:
         self.on_device: dict[str, Tensor] = self._views(self._on_device)
 
     def next(self) -> dict[str, NDArray[Any]]:
-        """Return arrays to fill. Their initial contents are undefined."""
+        """Return the arrays to fill. Their initial contents are undefined."""
         self._current = (self._current + 1) % _N_BLOCKS
         if self._copied[self._current] is not None:
             self._copied[self._current].synchronize()

@@ -87,7 +87,7 @@ def save(
     *,
     keep: int,
 ) -> None:
-    """Write a checkpoint, and remove all others except the newest `keep` and the best."""
+    """Write a checkpoint, and remove older ones except the newest `keep` and the best."""
     group = step.group
     state = {name: group.gather(t, dim=2) for name, t in step.state._asdict().items()}
     random_states = group.gather(torch.get_rng_state().unsqueeze(0), dim=0)
@@ -241,7 +241,7 @@ def _read_into(tensors: Mapping[str, Tensor], path: Path) -> None:
 def _remove_old(run: Path, progress: Progress, keep: int) -> None:
     """Remove older checkpoints except the newest `keep` and the best.
 
-    Checkpoints of later steps are kept, because they are damaged and the run will replace them.
+    Checkpoints of later steps are ignored: they are damaged, and the run will replace them.
     """
     newest = f"step-{progress.step:08d}"
     best = f"step-{progress.best_step:08d}"

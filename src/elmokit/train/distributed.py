@@ -161,10 +161,11 @@ class Group:
         digests = self.gather(local_digest, 0).tolist()
         if len(set(digests)) > 1:
             ranks = [rank for rank, value in enumerate(digests) if value != digests[0]]
+            noun = "rank" if len(ranks) == 1 else "ranks"
             raise ElmoError(
-                f"The {description} of rank {', '.join(map(str, ranks))} differ from those of rank "
-                "0. All ranks must use the same versions of elmokit and torch, settings, DATA and "
-                "RUN. Fix the differences, then continue with --resume."
+                f"The {description} of {noun} {', '.join(map(str, ranks))} differ from those of "
+                "rank 0. All ranks must use the same versions of elmokit and torch, and the same "
+                "settings, DATA and RUN. Fix the differences, then continue with --resume."
             )
 
 
@@ -217,8 +218,9 @@ def _local_gpu(device: torch.device) -> torch.device:
             "a GPU to each process. To select GPUs, set CUDA_VISIBLE_DEVICES."
         )
     if local_rank >= n_gpus:
+        advice = f"Reduce --nproc_per_node to at most {n_gpus}, or use" if n_gpus else "Use"
         raise ConfigError(
             f"There is no GPU for process {local_rank}: this machine has {plural(n_gpus, 'GPU')}. "
-            f"Reduce --nproc_per_node to at most {n_gpus}, or use --device cpu."
+            f"{advice} --device cpu."
         )
     return torch.device("cuda", local_rank)

@@ -38,7 +38,7 @@ class Perplexity:
         backward: Perplexity of the backward LM.
         mean: The geometric mean of both perplexities.
         known: The geometric mean of both perplexities without `<UNK>`.
-        targets: Number of predicted words and sentence ends, per direction.
+        targets: Number of predicted words and sentence boundaries, per direction.
         unknown: Number of targets that were `<UNK>`.
         state: The initial state: "carry", "reset" or "warm".
     """
@@ -67,7 +67,7 @@ class LossSums:
     """Sums losses to compute a perplexity.
 
     Attributes:
-        targets: Number of predicted words and sentence ends so far, per direction.
+        targets: Number of predicted words and sentence boundaries so far, per direction.
         unknown: Number of targets that were `<UNK>`.
     """
 
@@ -145,7 +145,7 @@ def evaluate(
     """Measure the perplexity of prepared text.
 
     Args:
-        scorer: The language models.
+        scorer: The scorer of the model.
         types: The types of the text; see `make_text_types`.
         tokens: The ids of a prepared corpus.
         documents: The start of each document, and the end of the last one.

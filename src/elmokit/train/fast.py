@@ -1,9 +1,9 @@
 """The training step for CUDA GPUs, with the fused kernels of `model/kernels/` in bfloat16.
 
-Master weights, cells, gradients and the optimizer are in float32. A step is captured in a CUDA
-graph with fixed-size buffers, so the CPU only needs to copy the inputs and replay the graph. The
-numbers of types and target words vary between batches. They are padded to the size of the buffers
-(the capacity), which does not change the results. If a batch does not fit, a new graph with larger
+Master weights, cell states and the optimizer state are in float32. A step is captured in a CUDA
+graph with fixed-size buffers, so the CPU only needs to copy the inputs and replay the graph. Types
+and target words, whose numbers vary between batches, are padded to the size of the buffers (the
+capacity). This does not change the results. If a batch does not fit, a new graph with larger
 buffers is captured.
 
 With several processes, no graph is captured, because the gradients are averaged during the step. If
@@ -33,7 +33,8 @@ from elmokit.train.fused import FusedAdamW
 from elmokit.train.optimizer import Optimizer, OptimizerConfig
 from elmokit.train.step import StepConfig, StepResult
 
-# Buffers are larger than needed, so that most later batches fit, and multiples of _BLOCK.
+# Buffers are larger than needed, so that most later batches fit. Their sizes are multiples of
+# _BLOCK.
 _GROWTH, _BLOCK = 1.08, 128
 
 
@@ -75,7 +76,7 @@ class FastStep:
             lstm, rows, steps, dropout=config.dropout, dtype=dtype, device=self.device
         )
         self.weights = StackedWeights.from_bilm(bilm)
-        # The gradients are computed in `dtype`, but sums over ranks require more precision.
+        # LSTM gradients are computed in `dtype`, but sums over ranks require more precision.
         gradient_dtype = dtype if group.world_size == 1 else torch.float32
         self.d_weights = StackedWeights.zeros(lstm, self.device, gradient_dtype)
         self.optimizer = self._make_optimizer(optimizer)
@@ -87,7 +88,8 @@ class FastStep:
         self.hidden = self.cell.new_zeros(2 * lstm.n_layers, rows, lstm.projection_dim, dtype=dtype)
         self.negatives = Negatives(config, len(head.bias), self.device)
         self.result = torch.zeros(3, device=self.device)
-        #: The maximum number of types for each number of columns. Key 0 is the number of targets.
+        #: The maximum number of types for each number of columns. Key 0 holds the maximum number of
+        #: distinct target words.
         self.capacity: dict[int, int] = {0: 0}
         self.frozen = False  # whether only the head is trained
         self._run: Callable[[], None] = self._compute
@@ -201,7 +203,7 @@ class FastStep:
         for columns, count in [*batch.groups, (0, len(batch.words))]:
             if self.capacity.get(columns, 0) < count:
                 self.capacity[columns] = -(-int(count * _GROWTH) // _BLOCK) * _BLOCK
-        # There cannot be more distinct words than in the vocabulary.
+        # There cannot be more distinct words than there are in the vocabulary.
         self.capacity[0] = min(self.capacity[0], len(self.head.bias))
         self.set_capacity(self.capacity)
 

@@ -126,14 +126,14 @@ def finetune_config(
         initial: The initial model.
         corpus: The text.
         epochs: Number of epochs. Default: 2 with a new head, otherwise 1.
-        max_steps: Total number of steps. Replaces `epochs`.
+        max_steps: Total number of steps, instead of `epochs`.
         head_steps: Number of initial steps in which only the head is trained. Default: half of all
             steps for a new head, otherwise 0.
         settings: Changes to the settings, as `NAME=VALUE` with dotted names.
         seed: Random seed for document order, negative samples and dropout.
 
     Raises:
-        ConfigError: A setting is invalid, or changes the shape of the model.
+        ConfigError: A setting is invalid, or changes the configuration of the model.
     """
     n_tokens = len(corpus.tokens())
     step = StepConfig(seed=seed)

@@ -1,4 +1,4 @@
-"""AdamW as fused Triton kernels, which read each weight, gradient and moment only once.
+"""AdamW as fused Triton kernels. An update reads each weight, gradient and moment only once.
 
 The reference implementation is `elmokit.train.optimizer.Optimizer`. The kernel for the biLM also
 writes copies of the weights in the dtype of the matrix products. The kernel for the head updates

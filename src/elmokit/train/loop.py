@@ -96,7 +96,7 @@ def train(
         deterministic: Make repeated runs on a GPU bit-identical, at the cost of speed.
         initial: The initial biLM and head, which are evaluated before the first step (see
             `train/finetune.py`). Default: random weights.
-        warm_state: Also compute the warm state at the end, which takes several minutes on a CPU.
+        warm_state: At the end, also compute the warm state. This takes several minutes on a CPU.
     """
     with (
         distributed.join(torch.device(device)) as (group, device),

@@ -120,7 +120,7 @@ def _read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except (ValueError, TypeError, KeyError):
             if number < len(lines):
                 raise DataError(
-                    f"{path}:{number}: expected a JSON object with a step. Remove the line."
+                    f"{path}:{number}: expected a JSON object with 'step'. Remove the line."
                 ) from None
             continue
         yield line, values

@@ -71,8 +71,9 @@ class OptimizerConfig(Settings):
             return (step + 1) / self.warmup
         if self.final == 1.0 or total <= self.warmup:
             return 1.0
-        done = min(1.0, (step - self.warmup) / (total - self.warmup))
-        factor = 1.0 - done if self.decay == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+        elapsed = min(1.0, (step - self.warmup) / (total - self.warmup))
+        cosine = 0.5 * (1.0 + math.cos(math.pi * elapsed))
+        factor = 1.0 - elapsed if self.decay == "linear" else cosine
         return self.final + (1.0 - self.final) * factor
 
 

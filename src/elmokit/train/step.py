@@ -21,6 +21,7 @@ from elmokit.errors import ElmoError
 from elmokit.model.bilm import BiLM
 from elmokit.model.lstm import LstmStack, LstmState
 from elmokit.model.softmax import LMHead, Sample, draw_sample
+from elmokit.progress import plural
 from elmokit.settings import Bounds, CountOrZero, Fraction, Positive, Seed, Settings, Size
 from elmokit.train.batches import Batch
 from elmokit.train.distributed import SINGLE_PROCESS, Group
@@ -217,9 +218,10 @@ def explain_out_of_memory(config: StepConfig) -> Iterator[None]:
         is_memory_error = isinstance(error, torch.OutOfMemoryError | MemoryError)
         if not is_memory_error and "allocate memory" not in str(error):
             raise
-        reason = (str(error).splitlines() or [""])[0]
+        reason = (str(error).splitlines() or ["out of memory"])[0].rstrip(".")
         raise ElmoError(
-            f"There is not enough memory for {config.rows} rows of {config.steps} steps: {reason} "
-            f"Use fewer rows (--set step.rows={max(1, config.rows // 2)}) or a smaller preset. To "
-            "continue from the last checkpoint, use --resume."
+            f"There is not enough memory for {plural(config.rows, 'row')} of "
+            f"{plural(config.steps, 'step')}: {reason}. Use fewer rows (--set "
+            f"step.rows={max(1, config.rows // 2)}) or a smaller preset. To continue from the last "
+            "checkpoint, use --resume."
         ) from error

@@ -129,7 +129,7 @@ def evaluate_text(
 
     Args:
         bilm: The model.
-        scorer: The language models of the model.
+        scorer: The scorer of the model.
         vocabulary: The vocabulary of the head.
         sentences: The text; see `elmokit.data.reading.read_sentences`.
         states: The initial states to evaluate, from "carry", "reset" and "warm".

@@ -33,7 +33,7 @@ class WarmState(NamedTuple):
     Attributes:
         state: The LSTM state, shapes (2, L, 1, H) and (2, L, 1, D).
         sentences: Number of sentence ends that were averaged in each direction. 0 if the text was
-            too short. In this case, the state is that at the end of the text.
+            too short. In this case, `state` is the state at the end of the text.
     """
 
     state: LstmState
@@ -61,7 +61,7 @@ def average_state(
         progress: Called with the number of tokens processed in both directions.
 
     Raises:
-        DataError: The text contains no sentence.
+        DataError: The text contains no complete sentence.
     """
     ends = np.flatnonzero(tokens == END_ID)
     if not len(ends):
