@@ -207,7 +207,7 @@ def test_files_can_be_held_out(text: Path, write: Write, tmp_path: Path) -> None
 
 def test_words_that_look_like_specials_are_unknown_words(write: Write, tmp_path: Path) -> None:
     marked = write("marked.txt", "<S> a b </S>\n<S> a <UNK> a !!!MAXTERMID <unk> </S>\n")
-    with pytest.warns(ElmoWarning, match="6 special symbols"):
+    with pytest.warns(ElmoWarning, match="6 occurrences"):
         run([marked], tmp_path / "data", tokenized=True, min_count=1)
     corpus = Corpus.open(tmp_path / "data")
     assert corpus.vocabulary.words == (*SPECIALS, "a", "<unk>", "b")

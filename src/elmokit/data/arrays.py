@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from elmokit.data.layout import prepare_again_hint
 from elmokit.errors import DataError
+from elmokit.progress import plural
 
 
 def save_array(path: Path, values: NDArray[np.generic]) -> None:
@@ -50,7 +51,7 @@ def map_raw_array(path: Path, dtype: str, n: int) -> NDArray[Any]:
     except (OSError, ValueError) as error:
         raise _read_error(path, error) from None
     raise DataError(
-        f"{path} has {size:,} bytes: expected {expected:,}. It is truncated, or belongs to "
+        f"{path} has {plural(size, 'byte')}: expected {expected:,}. It is truncated, or belongs to "
         f"another corpus. {prepare_again_hint(path)}"
     )
 

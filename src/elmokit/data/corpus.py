@@ -25,6 +25,7 @@ from elmokit.data.arrays import map_array, map_raw_array
 from elmokit.data.layout import TRAIN, Meta, SplitCounts
 from elmokit.errors import DataError
 from elmokit.model.chars import N_CHARACTERS
+from elmokit.progress import plural
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.fingerprint import fingerprint_file, fingerprint_texts
 from elmokit.storage.regular import check_regular_files
@@ -236,7 +237,7 @@ class Corpus:
         sentences = self.meta.splits[split].sentences
         if n_ends != sentences:
             raise self._damage_error(
-                f"{name} contains {n_ends:,} sentences, expected {sentences:,}"
+                f"{name} contains {plural(n_ends, 'sentence')}, expected {sentences:,}"
             )
         documents = layout.documents_file(split)
         if starts[0] != 0 or starts[-1] != len(ids) or (np.diff(starts) < 2).any():

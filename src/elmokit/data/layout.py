@@ -8,10 +8,11 @@ The vocabulary of the head consists of the types with ids 0 to V-1. As targets, 
 <UNK>. As inputs, all types are encoded from their characters, so there are no unknown inputs. Types
 that occur only in the held-out split have the highest ids and a count of 0.
 
-If a corpus is prepared with a given vocabulary, for example of an existing model, the first V ids
-are the words of that vocabulary in their original order. Only the other types are sorted by count.
+If a corpus is prepared with a given vocabulary, for example that of an existing model, the first V
+ids are the words of that vocabulary in their original order. Only the other types are sorted by
+count.
 
-    meta.json             the format, settings, counts, and digests of other files; written last
+    meta.json             the format, settings, counts, and digests of the other files; written last
     vocab.txt             the V words of the vocabulary in order of id, one per line
     types.txt             all types in order of id, one per line
     types.offsets.npy     int64 (n_types + 1,): the start of each type in types.txt in bytes, and

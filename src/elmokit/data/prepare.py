@@ -183,9 +183,9 @@ def _warn_about_reserved(meta: Meta) -> None:
     n = sum(split.reserved_tokens for split in meta.splits.values())
     if n:
         warn(
-            f"The text contains {n:,} special symbols ({', '.join(RESERVED)}). They are treated as "
-            "unknown words. If they mark sentence boundaries, remove them, because the boundaries "
-            "are added automatically."
+            f"The text contains special symbols ({', '.join(RESERVED)}; "
+            f"{plural(n, 'occurrence')}). They are treated as unknown words. If they mark "
+            "sentence boundaries, remove them, because the boundaries are added automatically."
         )
 
 
@@ -212,7 +212,7 @@ def choose_documents(n: int, valid: int | float, seed: int) -> NDArray[np.bool_]
         raise DataError(
             f"Cannot hold out {plural(n_chosen, 'document')}: the text has only "
             f"{plural(n, 'document')}, and at least one must remain for training. Separate "
-            "documents by empty lines, or specify files with --valid-file FILE (in Python: "
+            "documents with empty lines, or specify files with --valid-file FILE (in Python: "
             "valid_files=[...])."
         )
     hashes = _splitmix64(

@@ -220,8 +220,8 @@ class Streams:
         if n_before != self.n_documents:
             raise DataError(
                 f"The number of documents has changed from {n_before!r} to {self.n_documents}, "
-                "because another version of elmokit, which splits long documents differently, "
-                "started the run. Start a new run in another directory."
+                "because the run was started with another version of elmokit, which splits long "
+                "documents differently. Start a new run in another directory."
             )
         try:
             document, offset = (np.array(position[k], np.int64) for k in ("document", "offset"))

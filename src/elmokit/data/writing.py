@@ -15,6 +15,7 @@ from elmokit.data.layout import Meta, PrepareSettings, SplitCounts
 from elmokit.data.tokenizing import TokenizedText
 from elmokit.errors import DataError
 from elmokit.model.chars import char_ids_table, is_truncated
+from elmokit.progress import plural
 from elmokit.storage.fingerprint import fingerprint_file
 from elmokit.storage.manifest import write_json
 from elmokit.text.vocab import Vocabulary
@@ -63,8 +64,8 @@ def write_corpus(
         n_words = min(n_fixed + int(frequent.sum()), settings.max_vocab or len(words))
     if n_words == layout.N_SPECIALS:
         raise DataError(
-            f"No word occurs at least {settings.min_count} times, so the vocabulary would be "
-            "empty. Use more text or a lower --min-count (in Python: min_count)."
+            f"No word occurs at least {plural(settings.min_count, 'time')}, so the vocabulary "
+            "would be empty. Use more text or a lower --min-count (in Python: min_count)."
         )
     Vocabulary(words[:n_words]).save(folder / layout.VOCABULARY)
     save_array(folder / layout.COUNTS, counts[layout.TRAIN])
