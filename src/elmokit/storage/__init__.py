@@ -1,1 +1,1 @@
-"""Atomic writes, locks, manifests, tensor files and fingerprints."""
+"""Atomic writes, locks, manifests, fingerprints, and HDF5 and tensor files."""

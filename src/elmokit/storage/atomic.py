@@ -2,7 +2,7 @@
 
 A file is replaced with a single rename. To replace a directory, the old directory is first renamed
 to `.NAME.elmokit-old`, and then the new one is renamed to NAME. If the process is killed between
-the two, `restore_directory` undoes the first rename. Call it before you read such a directory.
+the two, `restore_directory` undoes the first rename. Call it before reading such a directory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def replace_file(path: Path, *, temporary: Path | None = None) -> Iterator[Path]
     except OSError as error:
         raise output_error(path, error) from error
     finally:
-        with suppress(OSError):  # an error here would hide the first one
+        with suppress(OSError):  # an error here would hide the original error
             temporary.unlink(missing_ok=True)
 
 
@@ -104,7 +104,7 @@ def sync_directory(path: Path) -> None:
 
 
 def restore_directory(path: Path) -> None:
-    """Restore a directory if a process was killed while it replaced the directory."""
+    """Restore a directory if a process was killed while replacing it."""
     # The caller reports invalid paths. For a loop of links, `resolve` raises a RuntimeError.
     with suppress(OSError, ValueError, RuntimeError):
         path = Path(path).resolve()

@@ -54,7 +54,7 @@ def hdf5_errors(path: Path, *, error: type[ElmoError] = DataError) -> Iterator[N
     except Exception as reason:  # h5py raises many types
         raise error(
             f"{path} cannot be read as HDF5 ({reason}). It may be truncated, damaged or in another "
-            "format. Download it or create it again."
+            "format. Download or create it again."
         ) from reason
 
 

@@ -93,7 +93,7 @@ class Hdf5Writer:
         self._named[name] = self._write_dataset(_STRING_TYPE, (1,), reference, {})
 
     def finish(self, attributes: Mapping[str, bytes] = {}) -> None:
-        """Write the groups, with these attributes of the file, and the superblock."""
+        """Write the groups, with the given attributes of the file, and the superblock."""
         root, group = self._write_group(self._named, attributes, self._numbered)
         self._file.seek(0)
         self._file.write(

@@ -52,10 +52,14 @@ def new_directory(path: Path, kind: DirectoryKind, *, overwrite: bool) -> Iterat
             ) from None
         foreign = [name for name in names if name not in kind.files]
         if foreign or (names and not kind.matches(path)):
+            listed = ", ".join((foreign or names)[:5])
+            reason = (
+                f"contains files that are not part of a {kind.name} ({listed})"
+                if foreign
+                else f"is neither empty nor a {kind.name} (it contains {listed})"
+            )
             raise OutputError(
-                f"{path} was not replaced, because it contains files that are not part of a "
-                f"{kind.name} ({', '.join((foreign or names)[:5])}). Choose a new or empty "
-                "directory."
+                f"{path} was not replaced, because it {reason}. Choose a new or empty directory."
             )
         if names and not overwrite:
             raise OutputError(
