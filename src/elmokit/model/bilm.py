@@ -66,8 +66,8 @@ class BiLM(nn.Module):
         """Compute the layers of a batch of sentences.
 
         Args:
-            ids: Character ids (B, T, C), word ids (B, T), or for a model with a lexicon the result
-                of `Lexicon.batch_ids` (B, T, 1 + C). Rows may be padded with 0 at the end.
+            ids: Character ids (B, T, C), word ids (B, T), or, for a model with a lexicon, the
+                result of `Lexicon.batch_ids` (B, T, 1 + C). Rows may be padded with 0 at the end.
             state: The initial state of the rows. Default: the zero state.
         """
         mask = (ids > 0).any(dim=-1) if self.config.n_words is None else ids > 0  # (B, T)

@@ -79,8 +79,8 @@ def _aligned_bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:
 class Negatives:
     """The negative samples of both directions.
 
-    Samples depend only on the seed, the step number and the direction. During each step, the
-    samples of the next step are therefore drawn on a separate CUDA stream.
+    Samples depend only on the seed, the step number and the direction. Those of the next step can
+    therefore be drawn during the current step, on a separate CUDA stream.
 
     Attributes:
         words: The samples of the last step passed to `load`, shape (2, K).

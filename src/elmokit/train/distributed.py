@@ -8,8 +8,8 @@ ranks must have access to the directories DATA and RUN. Only rank 0 writes, eval
 
 `DistributedDataParallel` is not used, because it relies on autograd hooks, while `FastStep`
 computes most gradients without autograd. It would also send the entire gradient of the head. Here,
-only the rows that any rank has used are sent: the negatives, which are the same on all ranks
-because they depend only on (seed, step, direction), and the target words of all ranks.
+only the rows that at least one rank has used are sent: the negatives, which are the same on all
+ranks because they depend only on (seed, step, direction), and the target words of all ranks.
 
 Compared to a single process with the same settings:
 

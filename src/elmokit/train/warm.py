@@ -57,7 +57,7 @@ def average_state(
         bilm: The model.
         encode: A function from types to x_k; see `evaluate.make_encoder`.
         tokens: The ids of a prepared corpus.
-        n_sentences: Sufficient number of sentence ends. At most twice as many are read.
+        n_sentences: Sufficient number of sentence ends to average. At most twice as many are read.
         progress: Called with the number of tokens processed in both directions.
 
     Raises:
@@ -106,7 +106,7 @@ def warm_state_of_text(
         bilm: The model.
         vocabulary: The vocabulary of the model, if it has one.
         sentences: The text; see `elmokit.data.reading.read_sentences`.
-        n_sentences: Sufficient number of sentence ends. At most twice as many are read.
+        n_sentences: Sufficient number of sentence ends to average. At most twice as many are read.
         progress: Called with the number of tokens processed in both directions.
     """
     # All sentences are in a single group, because `average_state` splits the text into rows.

@@ -108,7 +108,7 @@ TARGET static float quantize_wide(const float *x, int64_t k, int8_t *high, int8_
 #define ROWS_4(m) ROWS_3(m) m(3)
 #define ROWS_5(m) ROWS_4(m) m(4)
 #define ROWS_6(m) ROWS_5(m) m(5)
-#define DEFINE_SUMS(rows)                                                                          \
+#define DEFINE_SUMS(rows)                                                                      \
     TARGET static void sums_##rows(const int8_t *a, int64_t k, const uint8_t *tile,            \
                                    __m512i acc[ROWS][4]) {                                     \
         const __m512i zero = _mm512_setzero_si512();                                           \
@@ -118,7 +118,7 @@ TARGET static float quantize_wide(const float *x, int64_t k, int8_t *high, int8_
             __m512i w2 = _mm512_loadu_si512(tile + 128), w3 = _mm512_loadu_si512(tile + 192);  \
             ROWS_##rows(ROW_ADD)                                                               \
         }                                                                                      \
-        ROWS_##rows(ROW_STORE)                                                                  \
+        ROWS_##rows(ROW_STORE)                                                                 \
     }
 DEFINE_SUMS(1)
 DEFINE_SUMS(2)
@@ -181,7 +181,7 @@ typedef struct {
 
 /* Compute one tile of gates = W_x x + b, which has 4H values per row in tile order. */
 TARGET static void input_rows(int rows, const Layer *l, Quantized x, int64_t first, int64_t tile,
-                       float *gates) {
+                              float *gates) {
     __m512i acc[ROWS][4];
     sums(rows, x.q + first * l->d, l->d, l->wx + tile * 64 * l->d, acc);
     for (int r = 0; r < rows; r++)
@@ -195,7 +195,7 @@ TARGET static void input_rows(int rows, const Layer *l, Quantized x, int64_t fir
 
 /* Update 16 cells: c <- clip(sigmoid(f) c + sigmoid(i) tanh(j)), h = sigmoid(o) tanh(c). */
 TARGET static void cell_rows(int rows, const Layer *l, Quantized r_in, int64_t first, int64_t tile,
-                      const float *gates, float *const *cell, float *h) {
+                             const float *gates, float *const *cell, float *h) {
     __m512i acc[ROWS][4];
     sums(rows, r_in.q + first * l->d, l->d, l->wr + tile * 64 * l->d, acc);
     for (int r = 0; r < rows; r++) {
@@ -286,8 +286,8 @@ static Quantized allocate_quantized(char **free_memory, int64_t rows, int64_t k)
  * are updated in place. Return 0, or 1 if memory allocation fails.
  */
 TARGET int elmo_lstm_layer(const Layer *l, const float *in, float *out, int64_t stride,
-                     const int64_t *position, const int64_t *active, int64_t steps, int64_t shard,
-                     int64_t shards, float *cell, float *hidden, int skip) {
+                           const int64_t *position, const int64_t *active, int64_t steps,
+                           int64_t shard, int64_t shards, float *cell, float *hidden, int skip) {
     int64_t batch = steps ? shard_rows(active[0], shard, shards) : 0;
     if (batch == 0) return 0;
     int64_t total = 0;
@@ -419,9 +419,9 @@ int elmo_log_sum_exp(const uint8_t *w, const float *scales, const float *bias, i
     return 1;
 }
 void elmo_pack(const int8_t *q, int64_t n, int64_t k, uint8_t *packed) {}
-int elmo_lstm_layer(const Layer *l, const float *in, float *out, int64_t stride, const int64_t *position,
-              const int64_t *active, int64_t steps, int64_t shard, int64_t shards, float *cell,
-              float *hidden, int skip) {
+int elmo_lstm_layer(const Layer *l, const float *in, float *out, int64_t stride,
+                    const int64_t *position, const int64_t *active, int64_t steps, int64_t shard,
+                    int64_t shards, float *cell, float *hidden, int skip) {
     return 1;
 }
 #endif
