@@ -132,7 +132,7 @@ def test_invalid_uses_are_identified(elmo: ElmoModel, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected at least 3"):
         project_senses(elmo, [Use(MarkedWord(("a",), 0))])
     mixed = [Use(MarkedWord(("a",), 0), sense) for sense in ("x", "", "x")]
-    with pytest.raises(DataError, match="2 of 3 uses have a sense"):
+    with pytest.raises(DataError, match="The sense is missing for 1 of 3 uses"):
         project_senses(elmo, mixed)
 
 
@@ -324,6 +324,6 @@ def test_commands_write_plots_and_print_their_values(
     assert code == 1
     code, _, errors = elmo("senses", tmp_path / "uses.txt", "-o", tmp_path / "c.gif", *model)
     assert code == 1
-    assert "Unsupported file extension" in errors
+    assert "does not have a supported file extension" in errors
     assert elmo("senses", tmp_path / "uses.txt", "-o", "c.svg", "--word", "play", *model)[0] == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.png", "b.svg", "d.pdf", "uses.txt"]

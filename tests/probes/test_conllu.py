@@ -49,7 +49,7 @@ def test_syntactic_words_are_read(tmp_path: Path) -> None:
         (row("1", ""), "x.conllu, line 1: found '1\t"),
         (row("one", "a"), "x.conllu, line 1: invalid ID 'one'"),
         ("# nothing\n\n", "contains no sentences"),
-        (row("1", "a", "X", "_"), "no XPOS tags: column 5 is empty ('_'). Use tags=\"upos\""),
+        (row("1", "a", "X", "_"), "no XPOS tags: column 5 is empty ('_'). Use --tags upos"),
     ],
 )
 def test_invalid_lines_are_identified(tmp_path: Path, text: str, message: str) -> None:

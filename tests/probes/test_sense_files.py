@@ -166,7 +166,7 @@ def test_several_sets_are_sorted_and_merged_to_all(tmp_path: Path) -> None:
         (XML, GOLD.replace("d0.s0.t0", "d0.s9.t9"), "'d0.s0.t0' is in"),
         (XML, GOLD + "d0.s1.t2 again\n", "gold.key.txt, line 6: found 'd0.s1.t2 again'"),
         (XML, GOLD + "alone\n", "gold.key.txt, line 6: found 'alone', expected a unique id"),
-        (XML.replace("</text>", ""), GOLD, "data.xml: invalid XML (mismatched tag: line 14"),
+        (XML.replace("</text>", ""), GOLD, "data.xml: cannot read the XML (mismatched tag: line 14"),
         (XML.replace('pos="ADV"', 'pos="RB"'), GOLD, "with id 'd0.s1.t2', lemma 'quux'"),
         (XML.replace('lemma="old"', ""), GOLD, "with id 'd0.s1.t1', lemma ''"),
         (XML.replace(">zebras<", "> <"), GOLD, "sentence 2: <instance> has no text"),
@@ -185,7 +185,7 @@ def test_invalid_sets_are_identified(tmp_path: Path, xml: str, gold: str, messag
 @pytest.mark.parametrize("encoding", ["foo", "utf-7", "hex", "idna"])
 def test_sets_with_an_invalid_encoding_are_identified(tmp_path: Path, encoding: str) -> None:
     write_set(tmp_path, xml=f'<?xml version="1.0" encoding="{encoding}"?>{XML.lstrip()}')
-    with pytest.raises(DataError, match=r"data\.xml: invalid XML \("):
+    with pytest.raises(DataError, match=r"data\.xml: cannot read the XML \("):
         read_sets(tmp_path)
 
 

@@ -51,8 +51,8 @@ class ElmoFigure(Figure):
         metadata["Subject" if kind == "pdf" else "Description"] = self.description
         if date := {"svg": "Date", "pdf": "CreationDate"}.get(kind):
             metadata[date] = None  # so that the output is deterministic
-        # Keep text in SVG files as text, so that it can be searched, and do not use Type 3 fonts in
-        # PDF files, which some publishers reject.
+        # Keep text in SVG files as text, so that it can be searched. Avoid Type 3 fonts in PDF
+        # files, because some publishers reject such fonts.
         with matplotlib.rc_context(
             {"svg.fonttype": "none", "svg.hashsalt": "elmokit", "pdf.fonttype": 42}
         ):
@@ -69,7 +69,7 @@ def check_figure_path(path: Path) -> None:
     """Raise an `OutputError` if `path` is a directory or has an unsupported extension."""
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(
-            f"Unsupported file extension '{path.suffix}' in {path}. Expected one of: "
+            f"{path} does not have a supported file extension. Expected one of: "
             f"{', '.join(SUFFIXES)}.{suggest(path.suffix.lower(), SUFFIXES)}"
         )
     if path.is_dir():
@@ -77,7 +77,7 @@ def check_figure_path(path: Path) -> None:
 
 
 def save_figure(figure: ElmoFigure, path: str | Path) -> None:
-    """Write a figure to an SVG, PNG or PDF file, depending on its extension."""
+    """Write a figure as SVG, PNG or PDF, depending on the file extension."""
     path = Path(path)
     check_figure_path(path)
     with replace_file(path) as temporary:

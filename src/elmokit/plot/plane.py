@@ -30,7 +30,7 @@ _MIN_SILHOUETTE = 0.1
 
 
 def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
-    """Project vectors to their first two principal components.
+    """Project vectors onto their first two principal components.
 
     Args:
         vectors: Vectors, shape (n, D).

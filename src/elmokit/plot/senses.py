@@ -188,11 +188,11 @@ def _check_uses(uses: Sequence[Use]) -> None:
             f"Found {plural(len(uses), 'use')} of the word, expected at least 3. Add more "
             "sentences."
         )
-    n_with_sense = sum(bool(use.sense) for use in uses)
-    if n_with_sense not in (0, len(uses)):
+    n_missing = sum(not use.sense for use in uses)
+    if n_missing not in (0, len(uses)):
         raise DataError(
-            f"{n_with_sense} of {len(uses)} uses have a sense. Specify a sense after a tab for all "
-            "uses or for none."
+            f"The sense is missing for {n_missing} of {len(uses)} uses. Specify a sense after a "
+            "tab for all uses or for none."
         )
 
 
@@ -215,7 +215,7 @@ def _project(
         if explained[0]:
             coordinates = align(coordinates, reference)
         n_distinct = len(np.unique(points.round(_DECIMALS), axis=0))
-        # If many uses have the same vector, the nearest one is arbitrary.
+        # If many uses have the same vector, the nearest use is arbitrary.
         is_comparable = 2 * n_distinct > len(points) and len(names) > 1
         nearest = (points @ points.T - 3 * np.eye(len(points))).argmax(axis=1)  # not the use itself
         nearest_agree = int((labels[nearest] == labels).sum()) if is_comparable else None

@@ -57,7 +57,7 @@ def compute_similarity(
     Args:
         model: The model.
         rows: The first sentence, as a string or as tokens.
-        columns: The second sentence. Default: the first one.
+        columns: The second sentence. Default: the first sentence.
         layer: The layers to compare, as in `LayerChoice.parse_all`.
         mix: The weights of the layers, for layer "mix".
         state: Initial state of each sentence.
@@ -68,7 +68,7 @@ def compute_similarity(
         if not 0 < len(words) <= _MAX_TOKENS:
             raise DataError(
                 f"A sentence has {plural(len(words), 'token')}, expected 1 to {_MAX_TOKENS}. "
-                "Choose another excerpt."
+                "Choose another sentence."
             )
     layers = model.compute(tokens, state)
     cosines: dict[str, FloatArray] = {}

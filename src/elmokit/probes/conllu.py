@@ -43,6 +43,8 @@ def read_treebank(folder: str | Path, tags: TagSet) -> Treebank:
         folder: The directory.
         tags: "upos" or "xpos", see `read_conllu`.
     """
+    if not Path(folder).is_dir():
+        raise DataError(f"{folder} is not a directory. Expected a directory of .conllu files.")
     splits = []
     for split in Treebank._fields:
         paths = sorted(Path(folder).glob(f"*{split}.conllu*"))
@@ -75,7 +77,7 @@ def read_conllu(path: str | Path, tags: TagSet) -> list[TaggedSentence]:
         other = "upos" if tags == "xpos" else "xpos"
         raise DataError(
             f"{path} has no {tags.upper()} tags: column {_COLUMN[tags] + 1} is empty ('_'). "
-            f'Use tags="{other}".'
+            f'Use --tags {other} (in Python: tags="{other}").'
         )
     return sentences
 

@@ -138,7 +138,7 @@ def train_probe(
         dev: Examples for early stopping.
         n_classes: Number of classes.
         settings: The settings.
-        seed: Random seed for the order of the batches; the initial weights are zero.
+        seed: Random seed for the order of the examples. The initial weights are zero.
         device: Device to compute on.
     """
     settings = settings or ProbeSettings()

@@ -53,7 +53,7 @@ class MorphologyResult:
 
     Attributes:
         pairs: Number of pairs.
-        unknown: Number of pairs that were skipped, because a word has no vector.
+        unknown: Number of pairs that were skipped because a word has no vector.
         cosine: Mean cosine of related words.
         random_cosine: Mean cosine of random pairs.
         auc: Probability that a related word is nearer than a random one.
@@ -78,8 +78,8 @@ class MorphologyReport:
 
     Attributes:
         layer_0: The scores of layer 0 on all pairs.
-        layer_0_known: The scores of layer 0 on pairs that have static vectors; None without static
-            vectors.
+        layer_0_known: The scores of layer 0 on the pairs of words that have static vectors; None
+            without static vectors.
         static: The scores of static vectors; None without static vectors.
         vocabulary: Number of candidate words.
         ranks: The rank of each related word in layer 0, in the order of the list.
@@ -150,14 +150,14 @@ def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
 def candidate_words(
     model: ElmoModel, static: StaticVectors | None = None, n: int = VOCABULARY_WORDS
 ) -> list[str]:
-    """Return the n most frequent words of the model or, if it has no vocabulary, of `static`."""
+    """Return the n most frequent words of the model's vocabulary or, if it has none, of `static`."""
     if model.vocabulary is not None:
         words: Iterable[str] = model.vocabulary.words
     elif static is not None:
         words = static.words
     else:
         raise ConfigError(
-            f"The model {model.source} has no vocabulary, from which candidate words are taken. "
+            f"The model {model.source} has no vocabulary that can provide candidate words. "
             "Specify a file with one word per line (--words FILE) or static vectors (--static)."
         )
     return _distinct((w for w in words if w not in SPECIALS and any(c.isalpha() for c in w)), n)
@@ -191,7 +191,8 @@ def measure_morphology(
         pairs: The pairs of related words.
         vocabulary: The candidate words among which the related word is ranked. The two words of the
             pair are skipped, ignoring case.
-        static: Static vectors for comparison; only candidates that they contain are ranked.
+        static: Static vectors for comparison. In the comparison, only candidates that have static
+            vectors are ranked.
         seed: Random seed for the random pairs.
     """
     words = list(dict.fromkeys([*vocabulary, *(word for pair in pairs for word in pair[:2])]))
@@ -259,7 +260,7 @@ def _ranks(
     table: Table,
     vocabulary: Sequence[str],
 ) -> list[int]:
-    """Return the rank of each related word among the vocabulary, by cosine."""
+    """Return the rank of each related word among the candidate words, by cosine."""
     if not vocabulary:
         return [1] * len(pairs)
     matrix = np.stack([table[word] for word in vocabulary])

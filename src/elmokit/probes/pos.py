@@ -76,7 +76,7 @@ class PosReport:
         words: Numbers of tagged words in the training, dev and test data.
         sentences: Numbers of sentences in the training, dev and test data.
         untagged: Number of words without a tag, which are skipped.
-        unknown_tags: Number of test words whose tag is not in the training data, which count as
+        unknown_tags: Number of test words whose tag is not in the training data. They count as
             errors.
         unseen: Number of test words that are not in the training data.
         results: The scores of each method.
@@ -124,7 +124,7 @@ class LabeledWords:
         labels: The class of each word: len(tags) for a tag that is not in the training data, -1 for
             a word without a tag.
         rows: The indices of the words with a tag, by split.
-        unseen: Whether a test word is not in the training data.
+        unseen: Whether each test word is absent from the training data.
     """
 
     sentences: list[tuple[str, ...]]
@@ -152,7 +152,7 @@ def collect_words(treebank: Treebank) -> LabeledWords:
     rows = tuple(np.flatnonzero((splits == split) & (labels >= 0)) for split in range(3))
     if not all(map(len, rows)):
         raise DataError(
-            "The training, dev or test data has no tagged words. Expected some in each of them."
+            "The training, dev or test data has no tagged words. All three must have tagged words."
         )
     seen = {forms[row] for row in rows[0]}
     unseen = np.array([forms[row] not in seen for row in rows[2]])
@@ -190,9 +190,9 @@ def measure_pos(
         seeds: The seeds; one probe is trained per layer and seed.
         settings: Settings for training the probes.
         cache: Directory for the layer cache. Default: a temporary directory.
-        progress: Callback for the number of words embedded.
-        on_result: Callback for each result, and for each test word the fraction of probes that tag
-            it correctly.
+        progress: Callback for the number of embedded words.
+        on_result: Called with each result and an array: for each test word, the fraction of probes
+            that tag it correctly.
     """
     choices = LayerChoice.parse_all(layer, model.config.n_layers, mix)
     words = collect_words(treebank)
@@ -219,7 +219,7 @@ def measure_pos(
             on_result(result, mean)
 
     def add_probes(name: str, vectors: HalfArray | LayerTable) -> None:
-        """Train a probe with each seed, and add their result."""
+        """Train one probe per seed, and add their joint result."""
         train, dev, held_out = (Examples(vectors, rows, words.labels[rows]) for rows in words.rows)
         probes = [
             train_probe(

@@ -22,6 +22,10 @@ from elmokit.text.lines import read_lines
 _POS_TYPES = {"NOUN": "1", "VERB": "2", "ADJ": "3", "ADV": "4"}
 _DATA = ".data.xml"
 _GOLD = ".gold.key.txt"
+_EXPECTED = (
+    "Expected a dataset of the evaluation framework of Raganato et al., or the directory of all "
+    "datasets (Evaluation_Datasets)."
+)
 ALL = "ALL"
 # The usual order in the literature. Other datasets follow these, and ALL comes last.
 _ORDER = ("senseval2", "senseval3", "semeval2007", "semeval2013", "semeval2015")
@@ -34,7 +38,7 @@ class Instance(NamedTuple):
         id: The id of the instance.
         sentence: The index of its sentence.
         start: The index of its first word.
-        end: The index of the word after its last one.
+        end: The index of its last word, plus 1.
         entry: Its lemma and part of speech.
         pos: The part of speech as in the file.
         gold: The sense keys that count as correct.
@@ -72,7 +76,7 @@ def f1_score(correct: ArrayLike, answered: ArrayLike) -> float:
 
 
 def read_sets(path: str | Path) -> list[EvaluationSet]:
-    """Read a directory of datasets, the directory of one dataset, or a single `NAME.data.xml`.
+    """Read a directory of datasets, the directory of one dataset, or a `NAME.data.xml` file.
 
     The datasets are returned in the order used in the literature. If there are several datasets but
     no ALL, their concatenation is added as ALL.
@@ -81,13 +85,12 @@ def read_sets(path: str | Path) -> list[EvaluationSet]:
         DataError: There is no dataset, or a file is invalid.
     """
     path = Path(path)
+    if not path.exists():
+        raise DataError(f"{path} does not exist. {_EXPECTED}")
     paths = [path] if path.is_file() else [*path.glob(f"*{_DATA}"), *path.glob(f"*/*{_DATA}")]
     files = [file for file in paths if file.is_file()]  # not a pipe or a directory
     if not files:
-        raise DataError(
-            f"{path} contains no *{_DATA} file. Expected a dataset of the evaluation framework of "
-            "Raganato et al., or the directory of all datasets (Evaluation_Datasets)."
-        )
+        raise DataError(f"{path} contains no *{_DATA} file. {_EXPECTED}")
     sets = [_read_set(file) for file in files]
     ranks = {name: rank for rank, name in enumerate(_ORDER)}
     sets.sort(key=lambda s: (s.name == ALL, ranks.get(s.name, len(ranks)), s.name))
@@ -116,7 +119,7 @@ def _read_set(data: Path) -> EvaluationSet:
     # For invalid encodings, the parser raises a LookupError or a ValueError.
     except (ElementTree.ParseError, LookupError, ValueError, OSError) as error:
         raise DataError(
-            f"{data}: invalid XML ({error}). Expected a {_DATA} file of Raganato et al."
+            f"{data}: cannot read the XML ({error}). Expected a {_DATA} file of Raganato et al."
         ) from None
     for number, sentence in enumerate(root.iter("sentence")):
         words: list[str] = []
@@ -142,7 +145,7 @@ def _read_set(data: Path) -> EvaluationSet:
             "both files belong to the same dataset."
         )
     if not dataset.instances:
-        raise DataError(f"{data} contains no <instance>; expected words to disambiguate.")
+        raise DataError(f"{data} contains no <instance> elements; expected words to disambiguate.")
     return dataset
 
 

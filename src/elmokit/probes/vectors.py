@@ -44,7 +44,7 @@ def static_layers(static: StaticVectors, sentences: Iterable[Sequence[str]]) -> 
 
 
 def static_choices(static: StaticVectors) -> dict[str, LayerChoice]:
-    """Return the two layers of `static_layers` by their names in reports."""
+    """Return the layer choices for `static_layers`, by their names in reports."""
     names = (f"{static.name}, the word", f"{static.name}, mean of the sentence")
     return dict(zip(names, LayerChoice.parse_all("all", 2), strict=True))
 

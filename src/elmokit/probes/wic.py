@@ -5,9 +5,9 @@ lemmas are split into two fixed halves (by a hash of the lemma, see `assign_half
 chosen on one half and tested on the other, and vice versa, so that each pair is tested once, with a
 threshold that was not chosen on its lemma. No other parameters are learned.
 
-The baselines are whether the word forms are equal ("play" / "plays"), static vectors of the words,
-which, like layer 0, only depend on the forms, and the mean static vector of each sentence, which
-represents its topic.
+There are three baselines: whether the two word forms are equal ("play" and "plays" are not); the
+static vectors of the words, which, like layer 0, depend only on the forms; and the mean static
+vector of each sentence, which represents its topic.
 
 Files are in the format of MCL-WiC (SemEval-2021 task 2): `NAME.data` and `NAME.gold`, both JSON.
 """
@@ -120,7 +120,7 @@ class WicReport:
         results: The results of each scoring method.
         pairs: Number of pairs in the data.
         lemmas: Number of distinct lemmas.
-        left_out: Ids of the pairs that were skipped, because there is no token at the offsets.
+        left_out: Ids of the pairs that were skipped because there is no token at the offsets.
     """
 
     results: tuple[WicResult, ...]
@@ -168,7 +168,10 @@ def read_wic(data: str | Path, gold: str | Path | None = None) -> list[WicPair]:
     pairs = _read(data, RootModel[list[WicPair]]).root
     for pair in pairs:
         if pair.id not in answers:
-            raise DataError(f"{data}: the pair '{pair.id}' has no gold label in {gold}.")
+            raise DataError(
+                f"{data}: the pair '{pair.id}' has no gold label in {gold}. Check that both files belong "
+                "to the same dataset."
+            )
         pair.same = answers[pair.id]
     if not pairs:
         raise DataError(f"{data} contains no pairs. {_EXPECTED}")

@@ -125,7 +125,7 @@ class SenseSpan(NamedTuple):
 
 
 class SenseSentence(NamedTuple):
-    """A sentence, and its words that are annotated with senses."""
+    """A sentence, and its spans that are annotated with senses."""
 
     words: tuple[str, ...]
     spans: tuple[SenseSpan, ...]

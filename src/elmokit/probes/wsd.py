@@ -3,12 +3,12 @@
 The vector of a sense is the mean vector of its uses in SemCor. A word is assigned the sense with
 the nearest vector by cosine, among the senses of its lemma and part of speech that occur in SemCor.
 A lemma that does not occur in SemCor is assigned its first sense in WordNet. A lemma that occurs in
-neither of them gets no answer. The vector of a multiword expression is the mean of its words. Sense
-keys that are not in WordNet are ignored and counted.
+neither of them gets no answer. The vector of a multiword expression is the mean of the vectors of
+its words. Sense keys that are not in WordNet are ignored and counted.
 
 The mean of a mix of layers is the mix of their means, so all layer choices are computed in one
-pass. The baselines are the first sense in WordNet, the most frequent sense in SemCor, and static
-vectors of the word and of its sentence (the mean of its words).
+pass. The baselines are the first sense in WordNet, the most frequent sense in SemCor, the static
+vector of the word, and the mean static vector of its sentence.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Senses:
     candidates: dict[Entry, list[int]]
 
     def choose(self, entry: Entry, features: NDArray[Any], query: NDArray[Any]) -> str | None:
-        """Return the highest-scoring sense of a word or, for an unseen lemma, its first sense.
+        """Return the highest-scoring sense of a word or, for an unseen lemma, WordNet's first sense.
 
         Args:
             entry: The lemma and part of speech of the word.
@@ -199,11 +199,11 @@ def measure_wsd(
     senses = collect_senses(islice(layers, len(annotated)), annotated, wordnet)
     entries = [instance.entry for instance in test.instances]
     spans = [(instance.sentence, instance.start, instance.end) for instance in test.instances]
-    frequencies, one = senses.counts[:, None], np.ones(1)
+    frequencies = senses.counts[:, None]
     # The sense of each instance, or None, by method.
     answers: dict[str, list[str | None]] = {
         FIRST_SENSE: [first_sense(wordnet, entry) for entry in entries],
-        FREQUENT_SENSE: [senses.choose(entry, frequencies, one) for entry in entries],
+        FREQUENT_SENSE: [senses.choose(entry, frequencies, np.ones(1)) for entry in entries],
     }
     if static is not None:
         static_senses = collect_senses(static_layers(static, training_words), annotated, wordnet)
