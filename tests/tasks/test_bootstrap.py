@@ -82,7 +82,7 @@ def test_several_runs_are_averaged_to_one_system() -> None:
 
 
 def test_other_test_sets_are_rejected() -> None:
-    with pytest.raises(DataError, match=r"found shapes \(10, 2\), \(12, 2\)"):
+    with pytest.raises(DataError, match=r"found shapes: \(10, 2\), \(12, 2\)"):
         paired_bootstrap([right(0.5, 10, 0)], [right(0.5, 12, 0)], mean_metric)
     with pytest.raises(DataError):
         paired_bootstrap([], [right(0.5, 12, 0)], mean_metric)

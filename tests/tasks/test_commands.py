@@ -65,7 +65,7 @@ def test_ner_from_training_to_prediction(files: tuple[str, str], tmp_path: Path)
 
     unknown = tmp_path / "unknown.txt"
     unknown.write_text("Ann x B-PER\nsaw x O\nMars x B-PLANET\n")
-    with pytest.warns(ElmoWarning, match=r"1 gold label not in the training data.*: PLANET"):
+    with pytest.warns(ElmoWarning, match=r"1 gold label absent from the training data.*: PLANET"):
         done = elmo("task", "ner", "evaluate", out, unknown, "--device", "cpu")
     assert done.exit_code == 0
 

@@ -109,7 +109,7 @@ def test_training_data_without_entities_is_rejected() -> None:
 def test_unknown_types_are_counted() -> None:
     label_info = TASK.collect_labels([Sentence(("a",), ("B-A",))])
     sentences = [Sentence(("a", "b"), ("B-A", "B-X")), Sentence(("c",), ("I-X",))]
-    with pytest.warns(ElmoWarning, match=r"2 gold labels not in .*: X\."):
+    with pytest.warns(ElmoWarning, match=r"2 gold labels absent from .*: X\."):
         assert select_scored_examples(TASK, sentences, settings(), label_info) == sentences
 
 

@@ -199,7 +199,7 @@ def test_overlapping_arguments_are_counted_and_ignored(tmp_path: Path) -> None:
             '{"words": [], "frames": []}\n'
             '{"words": ["a"], "frames": [{"pred": 0, "args": ['
             '{"start": 0, "end": 2, "label": "A"}]}]}',
-            "line 2: invalid argument .* in a sentence of 1 words",
+            "line 2: invalid argument .* in a sentence of 1 word\\b",
         ),
         ('{"words": ["a\\tb"], "frames": []}', r'line 1: .*invalid token "a\\tb"'),
         ('{"words": ["a", " "], "frames": []}', 'line 1: .*invalid token " "'),
@@ -212,7 +212,7 @@ def test_overlapping_arguments_are_counted_and_ignored(tmp_path: Path) -> None:
             "a x (A0*)\n\nb - *\n",
             "line 3: found 0 targets in column 2",
         ),
-        ("see (V*)\n- *\n", "no words before them. Join .* paste"),
+        ("see (V*)\n- *\n", "no words before the column .*join them: paste"),
         ("a see (V*\nb - *\n", r"line 1: argument '\(V\*' is not closed"),
         ("a see (V*)\nb - *)\n", r"line 2: unmatched '\)' in column 3"),
         ("a see (V*)\nb - A0\n", "line 2: found 'A0' in column 3"),

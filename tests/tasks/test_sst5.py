@@ -166,7 +166,7 @@ def test_two_classes_exclude_neutral_examples(files: tuple[str, str]) -> None:
 
 def test_unknown_labels_are_counted() -> None:
     label_info = TASK.collect_labels([Review(("a",), "1"), Review(("b",), "3")])
-    with pytest.warns(ElmoWarning, match=r"2 gold labels not in .*: 0, 4\."):
+    with pytest.warns(ElmoWarning, match=r"2 gold labels absent from .*: 0, 4\."):
         select_scored_examples(
             TASK, [Review(("a",), label) for label in "014"], settings(), label_info
         )

@@ -150,7 +150,7 @@ def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
 def candidate_words(
     model: ElmoModel, static: StaticVectors | None = None, n: int = VOCABULARY_WORDS
 ) -> list[str]:
-    """Return the n most frequent words of the model's vocabulary or, if it has none, of `static`."""
+    """Return the n most frequent words of the model's vocabulary or, without one, of `static`."""
     if model.vocabulary is not None:
         words: Iterable[str] = model.vocabulary.words
     elif static is not None:

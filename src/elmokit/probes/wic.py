@@ -169,8 +169,8 @@ def read_wic(data: str | Path, gold: str | Path | None = None) -> list[WicPair]:
     for pair in pairs:
         if pair.id not in answers:
             raise DataError(
-                f"{data}: the pair '{pair.id}' has no gold label in {gold}. Check that both files belong "
-                "to the same dataset."
+                f"{data}: the pair '{pair.id}' has no gold label in {gold}. Check that both files "
+                "belong to the same dataset."
             )
         pair.same = answers[pair.id]
     if not pairs:

@@ -111,7 +111,7 @@ class Senses:
     candidates: dict[Entry, list[int]]
 
     def choose(self, entry: Entry, features: NDArray[Any], query: NDArray[Any]) -> str | None:
-        """Return the highest-scoring sense of a word or, for an unseen lemma, WordNet's first sense.
+        """Return the highest-scoring sense of a word or, for an unseen lemma, the first sense.
 
         Args:
             entry: The lemma and part of speech of the word.

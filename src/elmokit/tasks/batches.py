@@ -77,7 +77,7 @@ class Batch(Generic[E]):
         return self._padded([ids[i] for ids in self._text_ids])
 
     def part(self, row: int, texts: Sequence[int]) -> tuple[TokenBatch, Tensor | None]:
-        """Return some texts of an example, for example a part of a document, and their layers.
+        """Return some texts of an example, such as part of a document, and their layers.
 
         Args:
             row: The index of the example in the batch.

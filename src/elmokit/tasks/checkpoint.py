@@ -115,7 +115,10 @@ class Run:
         tensors = read_tensors(path / OPTIMIZER, read_shapes(path / OPTIMIZER))
         for name, tensor in tensors.items():
             if (match := re.fullmatch("([0-9]{1,9})/([^/]+)", name)) is None:
-                raise WeightsError(f"{path / OPTIMIZER} contains an unknown tensor '{name}'.")
+                raise WeightsError(
+                    f"{path / OPTIMIZER} contains an unknown tensor '{name}'. The checkpoint is "
+                    f"damaged. Remove the directory {path.parent} to start over."
+                )
             state[int(match[1])][match[2]] = tensor.clone()
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
@@ -147,7 +150,7 @@ def read_run(path: Path) -> dict[str, Any]:
         position = TypeAdapter(Position).validate_python(values["position"])
         return {name: values[name] for name in ("task", "config", "data")} | {"position": position}
     except (KeyError, ValueError) as error:
-        raise WeightsError(f"{path / RUN} is invalid ({error}). {hint}") from error
+        raise WeightsError(f"{path / RUN} is invalid ({error!r}). {hint}") from error
 
 
 def copy_weights(model: nn.Module) -> Weights:

@@ -105,7 +105,7 @@ class TrainConfig(Settings):
         patience: Stop after this many epochs without a better dev score, counted from the first
             score that is not 0; 0 disables early stopping.
         halve_after: Halve the learning rate after this many epochs without a better dev score,
-            counted in the same way; 0 keeps it constant.
+            counted in the same way; 0 keeps the rate constant.
         checkpoint_every: Steps between additional checkpoints within epochs; 0 disables them.
         checkpoint_seconds: Minimum time between checkpoints at the end of epochs, so that short
             runs do not spend most of their time writing files.

@@ -74,7 +74,7 @@ class Coref(Task[Document]):
         issues["documents with redacted text (____), skipped"] = sum(
             d.is_redacted for d in documents
         )
-        crossing = "mentions that cross a sentence boundary, which the model cannot predict"
+        crossing = "mentions that cross a sentence boundary and cannot be predicted"
         issues[crossing] = sum(d.n_crossing for d in usable)
         if problems := [f"{issue}: {count:,}" for issue, count in issues.items() if count]:
             warn(f"{path}: {'; '.join(problems)}.")

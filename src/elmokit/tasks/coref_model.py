@@ -159,7 +159,7 @@ class CorefModel(TaskModel[Document]):
         )
 
     def loss(self, batch: Batch[Document]) -> Tensor:
-        """Return -log p(a gold antecedent), summed over kept spans, averaged over documents."""
+        """Return -log p(a gold antecedent), summed over kept spans and averaged over documents."""
         losses = []
         for row, document in enumerate(batch.examples):
             excerpt = self.excerpt(document)
@@ -207,7 +207,7 @@ class CorefModel(TaskModel[Document]):
         return torch.cat(h), torch.cat(x)
 
     def keep(self, h: Tensor, x: Tensor, lengths: Sequence[int]) -> KeptSpans:
-        """Keep the spans that are most likely mentions.
+        """Keep the spans that are most likely to be mentions.
 
         All spans are scored without gradients, because computing gradients would take most of the
         memory. Only the kept spans are used for training.

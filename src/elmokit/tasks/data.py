@@ -101,7 +101,8 @@ def load_data(
     sample = sample_fraction(examples["train"], config.train.share)
     examples["train"] = task.training(sample, config)
     if len(examples["train"]) != n_read:
-        log(f"train: {plural(len(examples['train']), 'training example')} from {n_read:,}")
+        n_training = plural(len(examples["train"]), "training example")
+        log(f"train: {n_training} from {plural(n_read, 'example')}")
     label_info = task.collect_labels(examples["train"])
     for split in examples:
         if split != "train":
@@ -128,8 +129,8 @@ def read_examples(task: Task[E], path: str) -> list[E]:
         raise DataError(f"{path} contains no examples; expected at least one.")
     if (longest := max(map(len, collect_texts(examples)))) > _LONG_TEXT:
         warn(
-            f"{path}: the longest text has {longest:,} tokens, which needs a lot of memory. Check "
-            "the file for missing sentence boundaries."
+            f"{path}: the longest text has {longest:,} tokens and requires a lot of memory. "
+            "Check the file for missing sentence boundaries."
         )
     return examples
 
@@ -147,8 +148,8 @@ def select_scored_examples(
     ]
     if unknown:
         warn(
-            f"Found {plural(sum(counts[label] for label in unknown), 'gold label')} not in the "
-            f"training data (counted as errors): {', '.join(unknown)}."
+            f"Found {plural(sum(counts[label] for label in unknown), 'gold label')} absent from "
+            f"the training data (counted as errors): {', '.join(unknown)}."
         )
     return scored
 

@@ -8,10 +8,10 @@
     (an empty line ends the sentence)
     #end document
 
-The brackets in the last column open and close mentions, which can be nested, and contain the number
-of the cluster. Files with three columns (number, token, mentions), two (token, mentions) or one
-(token) are also accepted. Files with three columns but without empty lines, such as OntoGUM, are
-split into sentences by the rules for raw text. Comments such as "# name = value" are skipped.
+The brackets in the last column open and close mentions, and contain the number of the cluster.
+Mentions can be nested. Files with three columns (number, token, mentions), two (token, mentions) or
+one (token) are also accepted. Files with three columns but without empty lines, such as OntoGUM,
+are split into sentences by the rules for raw text. Comments such as "# name = value" are skipped.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def train(
         data: The result of `load_data`, or a function that returns it. The function is called after
             the directory has been checked. The model is trained on the device of the data.
         out: The directory to create.
-        resume: Continue from the checkpoint. A finished run is not changed.
+        resume: Whether to continue from the checkpoint. A finished run is not changed.
         log: Callback for messages.
         progress: Callback for the number of completed batches in the current epoch.
     """
@@ -132,7 +132,7 @@ def train(
                     run.save()
         metrics.close()
         if not _is_finished(run):
-            log(f"Stopped at step {run.position.step:,}. Continue with --resume.")
+            log(f"Stopped at step {run.position.step:,}. Resume training with --resume.")
             return _make_result(run, None, None, interrupted=True)
 
         assert run.best_weights is not None
@@ -177,7 +177,7 @@ def _train_epoch(run: Run, data: Dataset[E], stop: threading.Event, progress: Pr
     position, settings = run.position, run.settings
     seed = (settings.seed, position.epoch)
     batches = plan_batches(data.sizes, settings.batch_size, settings.batch_tokens, seed=seed)
-    # Summed on the device, because reading the value would synchronize it after every step.
+    # Summed on the device, because reading each loss would synchronize the device.
     total = torch.tensor(position.loss, dtype=torch.float64, device=data.device)
     run.model.train()
     while position.batch < len(batches) and not stop.is_set():

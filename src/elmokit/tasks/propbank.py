@@ -9,7 +9,7 @@
   and a column of arguments for each target, such as (A0* * *).
 - CoNLL-2012 columns: the *_gold_conll files of OntoNotes, recognized by "#begin document".
 
-A file is read as JSON Lines if its first line looks like a JSON object.
+A file is read as JSON lines if its first line looks like a JSON object.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Frame:
 
     @cached_property
     def non_overlapping(self) -> tuple[Span, ...]:
-        """The arguments without overlaps, as tags require; V and then longer arguments are kept."""
+        """The arguments without overlaps, as tags require; V and longer spans take precedence."""
         selected: list[Span] = []
         for span in sorted(self.arguments, key=lambda s: (s.type != PREDICATE, s.start - s.end, s)):
             if all(span.end <= other.start or other.end <= span.start for other in selected):
@@ -169,16 +169,15 @@ class _Item(TextOrTokens):
     @model_validator(mode="after")
     def _check_positions(self) -> Self:
         length = len(self.tokens or ())
+        sentence = f"a sentence of {plural(length, 'word')}"
         if self.pos is not None and len(self.pos) != length:
             raise ValueError('"pos" must be a list with one value per word')
         for position in self.positions or ():
             if not 0 <= position < length:
-                raise ValueError(
-                    f"predicate {position} is out of range in a sentence of {length} words"
-                )
+                raise ValueError(f"predicate {position} is out of range in {sentence}")
         for role in (role for frame in self.frames or () for role in frame.roles):
             if not 0 <= role.start < role.end <= length:
-                raise ValueError(f"invalid argument span ({role}) in a sentence of {length} words")
+                raise ValueError(f"invalid argument span ({role}) in {sentence}")
         return self
 
 
@@ -269,8 +268,8 @@ def _read_conll2005(rows: list[_Row]) -> Sentence:
         column -= 1
     if column == 0:
         raise line.error(
-            "found targets and arguments, but no words before them. Join the words and props "
-            f"files: paste -d' ' WORDS PROPS. {_COLUMNS}"
+            "found no words before the column of target verbs. If words and props are in separate "
+            f"files, join them: paste -d' ' WORDS PROPS. {_COLUMNS}"
         )
     targets = [i for i, row in enumerate(rows) if row.fields[column] != NO_TARGET]
     arguments = range(column + 1, len(fields))

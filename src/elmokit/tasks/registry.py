@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from elmokit.tasks.task import Task
 
 
-#: Name of each task (and its module) and a one-line summary.
+#: The name of each task (and of its module), and a one-line summary.
 TASKS = {
     "ner": "Named entity recognition: CoNLL-2003 columns, span F1.",
     "sst5": "Sentiment classification: SST trees, accuracy.",

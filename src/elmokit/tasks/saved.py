@@ -53,6 +53,7 @@ LABELS = "labels.json"
 CARD = "README.md"
 TEST = "test.jsonl"
 WORDS = "words"
+_HINT = "Copy the directory again, or train the task model again."
 
 _FILES = {CONFIG, LABELS, WEIGHTS, WORDS, CARD, TEST, METRICS, checkpoint.FOLDER}
 # Settings that may change when a run is resumed: how often checkpoints are written and, unless the
@@ -160,8 +161,8 @@ def check_folder(
     if not resume:
         contents = "trained task model" if is_finished else f"run ({path.name})"
         raise OutputError(
-            f"{out} already contains a {contents}. Continue it with --resume, or choose another "
-            "directory."
+            f"{out} already contains a {contents}. Resume training with --resume, or choose "
+            "another directory."
         )
     run = read_config(out) if is_finished else checkpoint.read_run(path)
     if run["task"] != task.name:
@@ -210,7 +211,7 @@ def load_saved(
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise ConfigError(
             f"{path} is damaged: {CONFIG} and {LABELS} do not describe a model of the task "
-            f"'{task.name}' ({error!r})."
+            f"'{task.name}' ({error!r}). {_HINT}"
         ) from error
     network.load_state_dict(weights)
     device = choose_device(device)
@@ -230,9 +231,12 @@ def read_config(path: Path) -> dict[str, Any]:
     check_format(values, path / CONFIG, FORMAT, FORMAT_VERSION)
     missing = {"task", "elmo", "data", "results", "config"} - values.keys()
     if missing:
-        raise ConfigError(f"{path / CONFIG}: missing keys {', '.join(sorted(missing))}.")
+        raise ConfigError(
+            f"{path / CONFIG} does not contain all keys (missing: {', '.join(sorted(missing))}). "
+            f"{_HINT}"
+        )
     if not isinstance(values["results"], dict):
-        raise ConfigError(f"{path / CONFIG}: 'results' must be an object.")
+        raise ConfigError(f"{path / CONFIG}: 'results' is not an object. {_HINT}")
     return values
 
 
@@ -243,20 +247,20 @@ def _load_elmo(
         elmo = load(model or _resolve_bilm(bilm.model, path), None, device, bilm.precision, "torch")
     except WeightsError as error:
         raise WeightsError(
-            f"Cannot load the biLM that {path} was trained with ({bilm.model or 'the default'}): "
-            f"{error} Specify it with --model. For security, a model that is named in a file is "
-            "never downloaded."
+            f"Cannot load the biLM that {path} was trained with "
+            f"({bilm.model or 'the bundled model'}): {error} Specify the biLM with --model. For "
+            "security, a model that is named in a file is never downloaded."
         ) from error
     if fingerprint(elmo, config.elmo.state) != bilm.fingerprint:
         raise WeightsError(
-            f"{path} was trained with a different biLM ({_bilm_name(bilm)}), not {elmo.source}. "
-            "Specify the original biLM with --model."
+            f"The biLM {elmo.source} is not the one that {path} was trained with "
+            f"({_bilm_name(bilm)}). Specify the original biLM with --model."
         )
     return elmo
 
 
 def _bilm_name(bilm: BilmInfo) -> str:
-    return bilm.name or bilm.model or "the default model"
+    return bilm.name or bilm.model or "the bundled model"
 
 
 def _relative_path(model: str | None, path: Path) -> str | None:

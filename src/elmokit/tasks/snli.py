@@ -12,9 +12,9 @@ ESIM (Chen et al. 2017), for a premise a and a hypothesis b:
 
 The data format is detected for each line, so files of several formats can be concatenated: JSON
 lines as in SNLI and MultiNLI ("gold_label", "sentence1", "sentence2"); tab-separated columns with a
-header; or three columns, with the label before or after the two sentences. The
-numeric labels 0, 1 and 2 stand for entailment, neutral and contradiction. Pairs with the label "-"
-(no agreement) are skipped.
+header; or three columns, with the label before or after the two sentences. The numeric labels 0, 1
+and 2 stand for entailment, neutral and contradiction. Pairs with the label "-" (no agreement) are
+skipped.
 """
 
 from __future__ import annotations
@@ -237,8 +237,10 @@ class Snli(Classification[Pair]):
         pairs = list(read_pairs(read_lines([path]), labeled=True))
         labeled = [pair for pair in pairs if pair.label != UNDECIDED]
         if skipped := len(pairs) - len(labeled):
-            total = plural(len(pairs), "pair")
-            warn(f"{path}: skipped {skipped:,} of {total} without a gold label ('{UNDECIDED}').")
+            warn(
+                f"{path}: skipped {plural(skipped, 'pair')} without a gold label ('{UNDECIDED}'), "
+                f"out of {len(pairs):,}."
+            )
         return labeled
 
     def format_prediction(self, example: Pair, prediction: Any, *, as_json: bool) -> str:

@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from elmokit.errors import DataError, warn
+from elmokit.progress import plural
 from elmokit.settings import Fraction, Settings, Size, SizeOrZero
 from elmokit.tasks.batches import Batch, TokenBatch
 from elmokit.tasks.config import ElmoConfig, StaticConfig, TaskConfig, TrainConfig
@@ -74,8 +75,8 @@ class SquadConfig(Settings):
         hidden: Size of the GRUs, per direction.
         dropout: Dropout before and after the GRUs, with one mask per text.
         longest_answer: Maximum number of tokens in an answer.
-        longest_passage: Maximum number of tokens in a passage during training; longer ones are
-            truncated around the answer. Predictions are made on whole passages.
+        longest_passage: Maximum number of tokens in a passage during training. Longer passages
+            are truncated around the answer. Predictions are made on whole passages.
     """
 
     char_dim: Size = 20
@@ -266,8 +267,9 @@ class Squad(Task[Question]):
         limit = config.model.longest_passage
         if n_truncated := sum(len(question.passage) > limit for question in examples):
             warn(
-                f"The passages of {n_truncated:,} training questions have more than {limit} tokens "
-                "and were truncated around the answers (--set model.longest_passage=...)."
+                f"{plural(n_truncated, 'training question')} had a passage of more than {limit} "
+                "tokens, which was truncated around the answer "
+                "(--set model.longest_passage=...)."
             )
         truncated = [truncate_passage(question, limit) for question in examples]
         return [question for question in truncated if question.spans]

@@ -36,7 +36,7 @@ class _Issue(NamedTuple):
 
     Attributes:
         summary: What is wrong.
-        consequence: What that means for training and evaluation.
+        consequence: What it means for training and evaluation.
     """
 
     summary: str

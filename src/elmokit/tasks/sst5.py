@@ -11,7 +11,8 @@ The biattentive classification network of McCann et al. (2017) for one sentence:
     p(label) = softmax(maxout layers of v)
 
 Data: trees of the Stanford Sentiment Treebank, one per line, such as
-(3 (2 It) (4 (2 's) (4 lovely))): each phrase has a label, from 0 (very negative) to 4.
+(3 (2 It) (4 (2 's) (4 lovely))). Each phrase has a label from 0 (very negative) to 4 (very
+positive).
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ class Sst5(Classification[Review]):
             StaticConfig(trainable=False),
             TrainConfig(batch_size=100, batch_tokens=8192, epochs=40, patience=5),
         ),
-        # Trained only on whole sentences, which are 37 times fewer examples.
+        # Trained only on whole sentences, so there are 37 times fewer examples.
         "sentences": TaskConfig(
             Sst5Config(subtrees=False, hidden=150),
             ElmoConfig(dropout=0.0),

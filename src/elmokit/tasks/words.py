@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from elmokit.embed.static import StaticVectors
 from elmokit.errors import WeightsError
 from elmokit.model.chars import N_CHARACTERS, char_ids_table, unpadded_length
+from elmokit.progress import plural
 from elmokit.sources.tensors import read_shapes, read_tensors, write_tensors
 from elmokit.storage.atomic import restore_directory
 from elmokit.storage.regular import read_bounded
@@ -140,9 +141,9 @@ class WordTable:
         vectors = torch.cat([tensors["training"], tensors["others"]]).numpy().astype(np.float16)
         if len(vectors) != len(words) + 1:
             raise WeightsError(
-                f"{folder / FILE} has {len(words):,} words, but {VECTORS} has "
-                f"{len(vectors) - 1:,} vectors. The files are from different models. Copy the "
-                "directory again, or train the task model again."
+                f"{folder / FILE} has {plural(len(words), 'word')}, but {VECTORS} has "
+                f"{plural(len(vectors) - 1, 'vector')}. The files are from different models. Copy "
+                "the directory again, or train the task model again."
             )
         return cls(words, len(tensors["training"]), vectors)
 
@@ -203,9 +204,9 @@ class CharCnn(nn.Module):
         self.convolution = nn.Conv1d(dim, filters, width)
 
     def forward(self, tokens: TokenBatch) -> Tensor:
-        """Return the vectors of tokens, (B, T, filters). Each distinct word is computed once."""
+        """Return the vectors of tokens, (B, T, filters). Each distinct word is encoded once."""
         table = char_ids_table(tokens.types)
-        # All words are padded to `width` characters more than the longest one. At least one window
+        # All words are padded to `width` characters more than the longest word. At least one window
         # of each word then contains only padding, so that the maximum does not depend on the length
         # of the other words.
         longest = int(unpadded_length(table).max()) + self.width

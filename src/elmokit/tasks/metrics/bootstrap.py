@@ -74,8 +74,8 @@ def paired_bootstrap(
     if len(shapes) != 1 or not base or not other:
         listed = ", ".join(str(shape) for shape in sorted(shapes)) or "none"
         raise DataError(
-            f"Expected counts of the same test examples in all runs; found shapes {listed}. Use "
-            "runs with predictions for the same test set."
+            "Expected counts of the same test examples in all runs of both systems; found shapes: "
+            f"{listed}. Use runs with predictions for the same test set."
         )
     n = len(base[0])
     random = np.random.default_rng(seed)

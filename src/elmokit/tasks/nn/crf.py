@@ -5,8 +5,8 @@ The CRF computes one score for an entire sequence of labels:
     score(y) = start[y_1] + sum_k emission_k[y_k] + sum_k transition[y_k, y_{k+1}] + end[y_T]
     p(y) = exp(score(y)) / Z
 
-Forbidden label sequences do not contribute to Z and are never decoded. All functions process the
-sentences of a batch in parallel, token by token.
+Forbidden label sequences do not contribute to Z, and are decoded only if no sequence is allowed.
+All functions process the sentences of a batch in parallel, token by token.
 
 Notation: B sentences, T tokens, K labels.
 """
@@ -142,7 +142,7 @@ class Crf(nn.Module):
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """Return the best allowed label sequence of each sentence, (B, T); 0 for padding.
 
-        If all sequences of this length are forbidden, the one with the best score is returned.
+        If all sequences of this length are forbidden, the sequence with the best score is returned.
         """
         return viterbi(emissions, mask, *self._scores())
 

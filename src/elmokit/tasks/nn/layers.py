@@ -107,7 +107,7 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def attend(queries: Tensor, keys: Tensor, key_mask: Tensor) -> Tensor:
-    """Return for each query the mean of the keys, weighted by their dot products.
+    """Return for each query the mean of the keys, weighted by a softmax of the dot products.
 
     Shape:
         queries (B, S, D), keys (B, T, D), key_mask (B, T) -> (B, S, D)

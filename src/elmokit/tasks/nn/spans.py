@@ -16,8 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from elmokit.tasks.nn.layers import masked_softmax
 
-# Lower bounds of the buckets of distances in spans, without the first bucket. The buckets are 1, 2,
-# 3, 4, 5-7, 8-15, 16-31, 32-63, and 64 or more.
+# Lower bounds of all but the first bucket of distances, in spans. The buckets are 1, 2, 3, 4, 5-7,
+# 8-15, 16-31, 32-63, and 64 or more.
 _BUCKETS = (2, 3, 4, 5, 8, 16, 32, 64)
 # Limits the memory that long documents need.
 _PAIRS_PER_CHUNK = 1 << 16
