@@ -320,7 +320,7 @@ def test_unknown_roles_are_counted(predicates: str, n: int, roles: str) -> None:
     verb = Frame.of(0, [Span(1, 2, "A7")], verb=True)
     noun = Frame.of(1, [Span(0, 1, "A8")], verb=False)
     config = settings(f"model.predicates={predicates}")
-    with pytest.warns(ElmoWarning, match=rf"{n} gold labels? not in .*: {roles}\."):
+    with pytest.warns(ElmoWarning, match=rf"{n} gold labels? absent from .*: {roles}\."):
         select_scored_examples(TASK, [Sentence.of(("a", "b"), [verb, noun])], config, label_info)
 
 

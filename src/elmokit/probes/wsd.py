@@ -182,7 +182,7 @@ def measure_wsd(
     Args:
         model: The model.
         training: Sentences annotated with senses.
-        sets: The test datasets. Intervals are computed for the last one.
+        sets: The test datasets. Intervals are computed for the last dataset.
         wordnet: All senses in WordNet; see `read_wordnet`.
         layer: The layers to compare, as in `LayerChoice.parse_all`.
         mix: The weights of the layers, for layer "mix".

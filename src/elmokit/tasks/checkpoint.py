@@ -7,8 +7,8 @@
       run.json                 the progress, the task, the settings and a digest of the data
 
 The random state is not stored, because the random seed of each step is derived from the seed of the
-run and the step number. Checkpoints are written atomically. The previous one is removed only after
-the new one is complete.
+run and the step number. Checkpoints are written atomically. The previous checkpoint is removed
+only after the new one is complete.
 """
 
 from __future__ import annotations

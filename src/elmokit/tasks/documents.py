@@ -98,7 +98,7 @@ class Document:
 
     @cached_property
     def bounds(self) -> NDArray[np.int64]:
-        """The start of each sentence, and the end of the last one."""
+        """The start of each sentence, and the end of the last sentence."""
         return np.cumsum([0, *map(len, self.sentences)], dtype=np.int64)
 
     @cached_property

@@ -70,7 +70,7 @@ class SavedTask(Generic[E]):
 
     Attributes:
         task: The task.
-        config: The settings that it was trained with.
+        config: The settings that the model was trained with.
         label_info: The result of `Task.collect_labels`.
         model: The task model.
         elmo: The biLM; None if the model was trained without ELMo.

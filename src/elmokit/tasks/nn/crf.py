@@ -32,7 +32,7 @@ class AllowedTransitions(NamedTuple):
     """The allowed transitions between labels, as boolean masks.
 
     Attributes:
-        transitions: Whether the second label may follow the first one, (K, K).
+        transitions: Whether the second label may follow the first, (K, K).
         start: Whether a sequence may begin with the label, (K,).
         end: Whether a sequence may end with the label, (K,).
     """
