@@ -1,7 +1,7 @@
 """The exceptions of elmokit.
 
 A message says what is wrong, what was expected and how to fix it. The `elmo` command prints it
-without a traceback and exits with 1.
+without a traceback and exits with code 1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NotFiniteError(ElmoError):
 
 
 class DependencyError(ElmoError):
-    """Raised if a required package, such as an optional dependency, is not installed."""
+    """Raised if a package that a feature requires is not installed."""
 
 
 class ElmoWarning(UserWarning):

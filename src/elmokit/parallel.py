@@ -180,7 +180,8 @@ def _exit_with_parent(parent: Connection) -> None:
 def _hide_main() -> Iterator[None]:
     """Prevent new processes from importing the main module.
 
-    They do not need it, and a script without `if __name__ == "__main__"` would run again in each.
+    They do not need it, and a script without `if __name__ == "__main__"` would run again in each
+    process.
     """
     main = vars(sys.modules["__main__"])
     original: dict[str, Any] = {n: main[n] for n in ("__file__", "__spec__") if n in main}

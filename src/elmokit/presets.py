@@ -6,7 +6,8 @@ from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.errors import check_choice
 
 PRESETS: dict[str, BiLMConfig] = {
-    # The same architecture, but small enough to train on two CPU cores within minutes.
+    # The architecture of the released models, but small enough to train on two CPU cores within
+    # minutes.
     "toy": BiLMConfig(
         lstm=LstmConfig(dim=256, projection_dim=64),
         char_cnn=CharCnnConfig(filters=((1, 16), (2, 16), (3, 32), (4, 64), (5, 128)), n_highway=1),

@@ -1,4 +1,4 @@
-"""Settings: frozen dataclasses that pydantic validates, with JSON and `--set NAME=VALUE`.
+"""Settings: frozen dataclasses, validated by pydantic, for JSON files and `--set NAME=VALUE`.
 
 A subclass of `Settings` is a dataclass. Its constructor, `dataclasses.replace`, `from_dict` and
 `with_settings` validate the values strictly: no coercion ("1" is not a number, true is not 1), no
@@ -89,7 +89,7 @@ class Settings:
     `pydantic.model_validator(mode="after")` that raises the result of `invalid`.
 
     Raises:
-        ConfigError: Values are invalid. The message lists all of them.
+        ConfigError: A value is invalid. The message lists all invalid values.
     """
 
     if TYPE_CHECKING:
@@ -154,8 +154,10 @@ def with_settings(config: S, settings: Iterable[str]) -> S:
             problems.append(_unknown_setting(name, known))
         elif isinstance(group[path[-1]], dict):
             example = next(iter(group[path[-1]]))
-            expected = f"one of its settings, such as {name}.{example}"
-            problems.append(_invalid_value(name, text, expected))
+            problems.append(
+                f"Invalid setting {setting!r}: {name} is a group of settings. Set one of them, "
+                f"such as {name}.{example}."
+            )
         else:
             group[path[-1]] = text if isinstance(group[path[-1]], str) else _parse_value(text)
             user_input[tuple(path)] = name, text
@@ -202,7 +204,7 @@ def parse(kind: type[T], values: object, model: type | None = None) -> T:
     """Read JSON values as settings. Use this in validators of other settings.
 
     Raises:
-        pydantic.ValidationError: Values are invalid.
+        pydantic.ValidationError: A value is invalid.
     """
     if isinstance(values, Mapping):
         values = dict(values)

@@ -280,5 +280,5 @@ def test_long_tokens_are_counted_in_one_warning(elmo: ElmoModel, text: Path, fol
     text.write_text(("a" * 49 + " fine " + "b" * 48 + " " + "\u00e9" * 25 + "\n") * 30)
     with pytest.warns(ElmoWarning, match="Truncated 60 tokens to 48 bytes") as caught:
         summary = embed_corpus(elmo, [text], folder / "v.npz", SMALL)
-    assert summary.cut_tokens == 60
+    assert summary.truncated_tokens == 60
     assert len(caught) == 1

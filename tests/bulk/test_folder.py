@@ -257,9 +257,9 @@ def test_skipped_and_truncated_input_is_counted_with_a_warning(
     documents[0].write_bytes(b"fine\n\xff\n" + b"x" * 60 + b"\n")
     with pytest.warns(ElmoWarning) as caught:
         summary = make("out", skip_bad=True)
-    assert (summary.skipped_lines, summary.cut_tokens) == (1, 1)
+    assert (summary.skipped_lines, summary.truncated_tokens) == (1, 1)
     first, second = sorted(str(w.message) for w in caught)
-    assert re.match(r"Skipped 1 line; the first is \S*a.txt, line 2", first)
+    assert re.match(r"Skipped 1 line: \S*a.txt, line 2", first)
     assert second == "Truncated 1 token to 48 bytes."
 
 

@@ -53,7 +53,7 @@ def test_hdf5_omits_the_index_if_it_would_not_fit_in_memory(
     path = tmp_path / "vectors.h5"
     monkeypatch.setattr(hdf5, "_MAX_INDEX_SENTENCES", 4)
     with pytest.warns(
-        ElmoWarning, match="has no 'sentence_to_index', because it contains more than 4 sentences"
+        ElmoWarning, match="has no 'sentence_to_index', because the text has more than 4 sentences"
     ):
         write_vectors(path, sentences)
     with h5py.File(path) as file:

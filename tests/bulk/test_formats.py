@@ -250,7 +250,7 @@ def test_inconsistent_arrays_are_an_error(tmp_path: Path, sentences: list[Senten
         arrays = dict(stored)
     arrays["vectors"] = arrays["vectors"][:-1]
     np.savez(path, **arrays)
-    with pytest.raises(DataError, match="'vectors' has 11 rows, but 'offsets' ends at 12"):
+    with pytest.raises(DataError, match="'vectors' has length 11, but 'offsets' ends at 12"):
         open_vectors(path)
     del arrays["tokens"]
     np.savez(path, **arrays)

@@ -240,7 +240,7 @@ def test_changed_bytes_of_a_finished_chunk_are_detected(
 ) -> None:
     chunk = work_path(interrupted) / "000000.safetensors"
     whole = chunk.read_bytes()
-    values = b"cut_tokens" if part == "record" else open_block(chunk).read(part).tobytes()
+    values = b"truncated_tokens" if part == "record" else open_block(chunk).read(part).tobytes()
     at = whole.index(values)
     chunk.write_bytes(whole[: at + 7] + bytes([whole[at + 7] ^ 1]) + whole[at + 8 :])
     with pytest.raises(DataError, match=r"000000\.safetensors is damaged"):

@@ -100,7 +100,7 @@ def test_documents_and_their_sentences(make: Callable[..., Path], documents: lis
         ]
         assert stored.metadata["documents"] == [str(path) for path in documents]
         assert stored.metadata["state"] == "reset"
-        assert f"{len(SENTENCES)} sentences, all layers of 20 in float32" in repr(stored)
+        assert f"{len(SENTENCES)} sentences, all layers, 20 dimensions, float32" in repr(stored)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_json_goes_to_stdout_and_messages_to_stderr(elmo: Elmo) -> None:
     summary = json.loads(output)
     assert code == 0
     assert (summary["output"], summary["sentences"], summary["tokens"]) == ("vectors.npz", 3, 13)
-    assert summary.keys() >= {"cut_tokens", "skipped_lines", "resumed_sentences", "seconds"}
+    assert summary.keys() >= {"truncated_tokens", "skipped_lines", "resumed_sentences", "seconds"}
     assert "3 sentences" in errors
 
 

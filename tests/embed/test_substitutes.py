@@ -121,7 +121,7 @@ def test_bracketed_token_is_found(
         ("I [ ] the book .", "are empty"),
         ("", r"found 0"),
         ("I [read the] book .", "'read', 'the'"),
-        ("I [rea]d the book .", "tokens are 'read'"),
+        ("I [rea]d the book .", "Tokens at this position: 'read'"),
     ],
 )
 def test_invalid_brackets_are_errors(elmo: ElmoModel, text: str, message: str) -> None:

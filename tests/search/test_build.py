@@ -204,7 +204,7 @@ def test_invalid_lines_are_reported_or_counted(elmo: ElmoModel, tmp_path: Path) 
     text.write_bytes(b"a b\n\xff\xfe\nc d\n")
     with pytest.raises(DataError, match="line 2"):
         build_index(elmo, [text], tmp_path / "i", TOKENIZED)
-    with pytest.warns(ElmoWarning, match="Skipped 1 line; the first is .* line 2"):
+    with pytest.warns(ElmoWarning, match="Skipped 1 line: .* line 2"):
         done = build_index(elmo, [text], tmp_path / "i", TOKENIZED, skip_bad=True)
     assert (done.tokens, done.skipped_lines) == (4, 1)
 

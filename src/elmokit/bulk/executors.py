@@ -38,7 +38,7 @@ Results = Generator[FinishedChunk, None, None]
 # A GPU computes faster than one core can tokenize text or write Parquet files.
 _GPU_TOKENIZERS = 4
 _GPU_WRITERS = 10
-# With fewer chunks, starting a process pool takes longer than it saves.
+# With fewer chunks, starting a process pool takes more time than it saves.
 _POOL_CHUNKS = 16
 
 

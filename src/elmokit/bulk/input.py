@@ -7,7 +7,7 @@ By default, each line is a sentence, and an empty line is a sentence without tok
 numbers and sentence numbers agree. With `split`, each line is a paragraph that is split into
 sentences, and empty lines have no sentences.
 
-A chunk is a sequence of lines of approximately the same total size, possibly from several
+Chunks are sequences of lines with approximately equal total sizes. They can span several
 documents. Chunk boundaries depend only on the text, so any process can embed any chunk. With
 `split`, long lines are divided at sentence boundaries, so that memory usage does not depend on the
 length of the lines.
@@ -110,7 +110,7 @@ def read_chunks(
 
 
 def check_documents(names: Sequence[str]) -> None:
-    """Raise an error if a local document, or a package that is needed to read it, is missing."""
+    """Raise an error if a local document, or a package that reads the documents, is missing."""
     check_files([name for name in names if not is_remote(name)])
     if any(is_remote(name) or _is_parquet(name) for name in names):
         _import_pyarrow()

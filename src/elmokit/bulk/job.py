@@ -223,7 +223,7 @@ class ChunkJob:
             if not computed.pending.is_finite:
                 self.settings.layout(model.config).check_finite(vectors, chunk.tokens)
             states = {f"state.{name}": array for name, array in (computed.carried or {}).items()}
-            record = {**chunk.record, "cut_tokens": computed.n_truncated}
+            record = {**chunk.record, "truncated_tokens": computed.n_truncated}
             arrays = {"vectors": vectors, **chunk.positions, **states}
             block = make_block(chunk.tokens, arrays, chunk.texts, record)
             n_bytes = self.output.write(block)

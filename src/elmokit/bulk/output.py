@@ -1,9 +1,9 @@
 """The output of `elmo embed`: a single vector file, or a directory of shards (shards.py).
 
 The chunks of a single file are stored in the directory `.FILE.chunks` next to the file until it is
-complete. A thread copies them to the file: `.h5` and `.parquet` files as soon as the chunks are
-finished, and `.npz` and `.safetensors` files at the end, because these formats start with the
-lengths of the arrays. During a run, the output needs twice its size on disk.
+complete. A thread copies them to the file: for `.h5` and `.parquet`, as soon as each chunk is
+finished; for `.npz` and `.safetensors`, at the end, because these formats start with the lengths of
+the arrays. A run needs disk space for twice the size of the output.
 """
 
 from __future__ import annotations

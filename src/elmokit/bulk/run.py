@@ -29,7 +29,7 @@ from elmokit.errors import ConfigError, DataError, warn
 from elmokit.progress import Progress, no_log, plural
 from elmokit.text.lines import STDIN, text_size
 
-_COUNTS = ("sentences", "tokens", "cut_tokens", "skipped_lines")
+_COUNTS = ("sentences", "tokens", "truncated_tokens", "skipped_lines")
 
 
 def embed_corpus(
@@ -47,8 +47,8 @@ def embed_corpus(
     """Embed text files into one vector file or a directory of Parquet shards.
 
     Args:
-        model: A loaded model (PyTorch or ONNX), or the worker processes or Ray cluster that load
-            it. You can resume a run with a different number of workers.
+        model: A loaded model (PyTorch or ONNX), or workers that load it: `Workers` or
+            `RayCluster`. You can resume a run with a different number of workers.
         inputs: Paths or URLs of text files (optionally compressed) and Parquet files; "-" is
             standard input.
         out: The file to write. The extension determines the format (see `elmokit.bulk.formats`).
@@ -176,12 +176,14 @@ class Run:
             if number not in finished:
                 yield chunk
             elif finished[number]["digest"] != digest:
-                document, line = chunk.passages[-1][:2] if chunk.passages else (0, 0)
-                name = self.documents[document]
+                end = ""
+                if chunk.passages:
+                    document, line = chunk.passages[-1][:2]
+                    name = self.documents[document]
+                    end = f" up to line {line} of {'standard input' if name == STDIN else name}"
                 raise DataError(
-                    f"The input up to line {line} of "
-                    f"{'standard input' if name == STDIN else name} differs from the text of the "
-                    "interrupted run. Use the same text to resume, or start again with --overwrite."
+                    f"The input{end} differs from the text of the interrupted run. Use the same "
+                    "text to resume, or start again with --overwrite."
                 )
         if finished and max(finished) > number:
             raise DataError(
@@ -217,15 +219,16 @@ class Run:
     def _warn_about_invalid_input(self) -> None:
         """Warn about truncated tokens and skipped lines."""
         counts = total_counts(self._records.values())
-        if counts["cut_tokens"]:
+        if counts["truncated_tokens"]:
             limit = format_token_limit(self.executor.info.config)
-            cut_tokens = plural(counts["cut_tokens"], "token")
-            warn(f"Truncated {cut_tokens} to {limit}.", stacklevel=5)
+            truncated = plural(counts["truncated_tokens"], "token")
+            warn(f"Truncated {truncated} to {limit}.", stacklevel=5)
         if counts["skipped_lines"]:
             records = (self._records[number] for number in sorted(self._records))
             first = next(r["first_skipped"] for r in records if r["first_skipped"])
             skipped = plural(counts["skipped_lines"], "line")
-            warn(f"Skipped {skipped}; the first is {first}", stacklevel=5)
+            separator = ": " if counts["skipped_lines"] == 1 else "; the first is "
+            warn(f"Skipped {skipped}{separator}{first}", stacklevel=5)
 
     def _summary(self, counts: dict[str, int], resumed: dict[str, int], seconds: float) -> Summary:
         stages = self._stages()

@@ -14,13 +14,13 @@ from elmokit.embed.embedder import StatePolicy
 from elmokit.embed.layer_choice import check_layer, check_mix
 from elmokit.settings import Count, Settings, Size, invalid
 
-#: Approximate bytes of text per chunk: about 50,000 tokens of English text. All their layers take
-#: 640 MB for the original model. A resumed run repeats only unfinished chunks.
+#: Approximate bytes of text per chunk: about 50,000 tokens of English text. With the original
+#: model, all layers of these tokens take 640 MB. A resumed run repeats only unfinished chunks.
 CHUNK_BYTES = 2**18
 
 
 class EmbedSettings(Settings):
-    """The settings that determine the vectors of a corpus, together with the model and the text.
+    """The settings that, together with the model and the text, determine the vectors of a corpus.
 
     Attributes:
         layer: A layer number, "top", "average", "concat", "mix" or "all".
@@ -71,10 +71,10 @@ class Summary:
         output: The file or directory.
         sentences: Sentences in the output.
         tokens: Tokens in the output.
-        cut_tokens: Tokens that were truncated, because they are too long for the model.
+        truncated_tokens: Tokens that were truncated, because they are too long for the model.
         skipped_lines: Invalid lines that were skipped.
         resumed_sentences: Sentences that an interrupted run had already embedded.
-        seconds: Duration of this run, without loading the model.
+        seconds: Duration of this run, excluding the time to load the model.
         tokens_per_second: Speed of this run.
         written_bytes: Size of the chunks that this run wrote, in bytes.
         stages: The busy time of each stage in seconds, divided by the number of its threads or
@@ -85,7 +85,7 @@ class Summary:
     output: Path
     sentences: int
     tokens: int
-    cut_tokens: int
+    truncated_tokens: int
     skipped_lines: int
     resumed_sentences: int
     seconds: float

@@ -243,8 +243,8 @@ def _read_finished(folder: ShardDirectory) -> tuple[dict[str, Any], list[Record]
 def _check_shards(folder: ShardDirectory, shards: list[Record]) -> None:
     if missing := {record["shard"] for record in shards}.difference(folder.names()):
         raise DataError(
-            f"{len(missing):,} of {len(shards):,} shards of {folder.url} are missing, for "
-            f"example {min(missing)}. To create them, repeat the `elmo embed` command with "
+            f"{folder.url} is missing {len(missing):,} of {plural(len(shards), 'shard')}, for "
+            f"example {min(missing)}. To create all shards, repeat the `elmo embed` command with "
             "--resume."
         )
 

@@ -33,7 +33,7 @@ from elmokit.errors import DataError, ElmoError
 from elmokit.model.bilm import BiLM
 from elmokit.parallel import available_cores
 from elmokit.presets import preset as preset_config
-from elmokit.progress import LogFn, no_log
+from elmokit.progress import LogFn, no_log, plural
 from elmokit.settings import Count, Expected, Settings, Size, invalid
 from elmokit.sources.modeldir import ModelParts
 from elmokit.text.lines import read_lines
@@ -46,7 +46,8 @@ _LATENCY_TOKENS = 20
 _LATENCY_CALLS = 100
 
 Row = dict[str, Any]
-Sizes = Annotated[tuple[Size, ...], Expected("integers >= 1")]
+Sizes = tuple[Size, ...]
+_POSITIVE = Expected("integers >= 1")
 
 
 class BenchSettings(Settings):
@@ -60,7 +61,7 @@ class BenchSettings(Settings):
         precisions: The precisions. Default: all precisions that the model supports on this machine.
         threads: Numbers of CPU threads. Default: torch's default.
         device: The device, as in `elmokit.load`.
-        tokens: Number of tokens to fill the token cache, and to measure per batch size.
+        tokens: Number of tokens to embed before the measurements, and again for each batch size.
         rounds: Number of measurements per configuration.
         text: A text file. Default: the example text.
     """
@@ -68,9 +69,9 @@ class BenchSettings(Settings):
     model: str | None = None
     weights: str | None = None
     preset: str | None = None
-    batches: Annotated[Sizes, Field(min_length=1)] = (1, 32, 64, 128)
+    batches: Annotated[Sizes, Field(min_length=1), _POSITIVE] = (1, 32, 64, 128)
     precisions: tuple[str, ...] = ()
-    threads: Sizes = ()
+    threads: Annotated[Sizes, _POSITIVE] = ()
     device: str = "auto"
     tokens: Count = 20_000
     rounds: Count = 5
@@ -188,8 +189,8 @@ def measure(settings: BenchSettings, log: LogFn = no_log) -> Row:
     """
     text = read_text(settings.text, _tokens_needed(settings))
     report: Row = {
-        "what": f"tokens/s for new text (after {settings.tokens:,} tokens) and for known text; "
-        f"medians of {settings.rounds} rounds",
+        "what": f"tokens/s for new text (after {plural(settings.tokens, 'token')}) and for known "
+        f"text; medians of {plural(settings.rounds, 'round')}",
         "model": {"name": settings.preset or settings.model or "the bundled model"},
         "machine": machine(),
         "text": text.describe(),
@@ -199,7 +200,7 @@ def measure(settings: BenchSettings, log: LogFn = no_log) -> Row:
     threads = torch.get_num_threads()
     try:
         models = _load(settings, text, report)
-        log(f"Loaded models: {', '.join(setup.precision for setup in models)}")
+        log(f"Loaded the model: {', '.join(dict.fromkeys(setup.precision for setup in models))}")
         report["cells"] = _time_batches(models, settings, text, report["notes"])
     finally:
         torch.set_num_threads(threads)
@@ -222,10 +223,10 @@ def _load(settings: BenchSettings, text: BenchText, report: Row) -> Models:
                 raise
             report["notes"].append(f"{setup.precision} was not measured: {error}")
             continue
-        loaded = time.perf_counter() - begin
+        load_seconds = time.perf_counter() - begin
         calls = [_time(setup, model, [sentence], 1)["seconds"] for _ in range(_LATENCY_CALLS)]
         figures = {
-            "load_s": round(loaded, 3),
+            "load_s": round(load_seconds, 3),
             "first_vector_ms": round(calls[0] * 1000, 2),
             "sentence_ms": round(statistics.median(calls) * 1000, 3),
         }

@@ -147,12 +147,12 @@ def compute_in_order(
             # If there are fewer sentences than rows, the other rows do not change.
             for values, new_values in zip(carried, final, strict=True):
                 values[:, :, : len(sentences)] = new_values
-    # The next sentence continues row `len(lengths) % rows`, so this row becomes the first one.
+    # The next sentence continues row `len(lengths) % rows`, so this row becomes row 0.
     return select_rows(carried, [(row + len(lengths)) % rows for row in range(rows)])
 
 
 def select_rows(state: State, rows: slice | list[int]) -> State:
-    """Select rows of a state. A list of rows makes a copy."""
+    """Select rows of a state. If `rows` is a list, the result is a copy."""
     return type(state)(*(values[:, :, rows] for values in state))
 
 
@@ -169,7 +169,7 @@ def split_by_sentence(
     n_layers, n, dim = layers.shape
     ends = lengths.cumsum()
     starts = (ends - lengths).repeat(lengths)
-    # Where each token is in the result, in layer 0, and how far apart its layers are.
+    # The row of each token in layer 0 of the result, and the distance between its layers.
     targets = n_layers * starts + (np.arange(len(sources)) - starts)
     strides = lengths.repeat(lengths)
     rows = np.empty(n_layers * len(sources), dtype=np.int64)
@@ -182,7 +182,8 @@ def split_by_sentence(
     ]
 
 
-# Number of sentences whose vectors share an array. A reference to one keeps all of them in memory.
+# Number of sentences whose vectors share an array. A reference to the vectors of one sentence keeps
+# the entire array in memory.
 _SENTENCES_PER_ARRAY = 128
 _COPY_THREADS = 8
 

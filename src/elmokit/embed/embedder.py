@@ -87,7 +87,7 @@ class Embedder(ABC):
         config: The architecture of the biLM.
         lexicon: The words and characters of a model that encodes tokens with a lexicon.
         vocabulary: The words of the LM head (or of a word-input model), if the model has them.
-        warm: The state that `state="warm"` starts from, if the model has one.
+        warm: The initial state for `state="warm"`, if the model has one.
         metadata: Other entries of config.json, such as the name and training details.
         source: Where the model was loaded from.
         batch_tokens: Maximum number of tokens per batch. Reduce it if you run out of memory.
@@ -204,7 +204,8 @@ class Embedder(ABC):
                 sentence i - rows.
 
         Returns:
-            One `SentenceVectors` per sentence, in input order, or a single one for a string.
+            One `SentenceVectors` per sentence, in input order, or a single `SentenceVectors` for a
+            string.
         """
         if isinstance(sentences, str):
             return self.embed([sentences], state, rows=rows)[0]
@@ -264,7 +265,7 @@ class Embedder(ABC):
             mix: With layer "mix", the weights s, one per layer.
             gamma: With layer "mix", the scale.
             batch_size: Accepted for compatibility with sentence-transformers, but ignored. To limit
-                batches, use the attributes `batch_tokens` and `batch_sentences`.
+                the size of batches, use the attributes `batch_tokens` and `batch_sentences`.
             show_progress_bar: Show a progress bar on standard error.
             normalize_embeddings: Scale all vectors to length 1.
             convert_to_tensor: Return a tensor instead of a NumPy array.

@@ -74,7 +74,7 @@ _NO_RESULT = "no result"
 # Failures that may not occur again: timeouts, SIGINT, SIGKILL and SIGTERM.
 _TRANSIENT = re.compile(rf"^{_NO_RESULT}|killed by signal (2|9|15)\b")
 
-# The candidates and their descriptions. The candidate that is most likely to crash is the last one.
+# The candidates and their descriptions. The candidate that is most likely to crash is last.
 _CANDIDATES = {
     "exact": "the same as exact",
     "int8": "int8 with PyTorch's integer matrix product",
@@ -224,7 +224,8 @@ def run_process(command: list[str], timeout: float) -> tuple[str, str]:
     if proc.returncode < 0:
         return proc.stdout, f"the process was killed by signal {-proc.returncode}"
     if proc.returncode > 0:
-        return proc.stdout, (proc.stderr.strip().splitlines() or ["failed"])[-1]
+        reason = f"the process exited with code {proc.returncode}"
+        return proc.stdout, (proc.stderr.strip().splitlines() or [reason])[-1]
     return proc.stdout, ""
 
 

@@ -31,7 +31,7 @@ from elmokit.embed.fingerprint import fingerprint
 from elmokit.embed.model import ElmoModel, StatePolicy
 from elmokit.embed.vectors import SentenceVectors
 from elmokit.errors import ConfigError, output_error
-from elmokit.progress import LogFn, ProgressFn, no_log
+from elmokit.progress import LogFn, ProgressFn, no_log, plural
 from elmokit.sources.download import cache_dir
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.fingerprint import fingerprint_texts
@@ -193,9 +193,9 @@ class LayerCache:
         if n_bytes > self.max_bytes:
             if self.max_bytes:
                 self._log(
-                    f"The layers of {shape[0]:,} tokens need {n_bytes / GIB:.2f} GB, more than the "
-                    f"maximum size of the cache ({self.max_bytes / GIB:g} GB), and are computed "
-                    "again in every epoch. Increase --cache-gb for faster training."
+                    f"The layers of {plural(shape[0], 'token')} need {n_bytes / GIB:.2f} GB, more "
+                    f"than the maximum size of the cache ({self.max_bytes / GIB:g} GB), and are "
+                    "computed again in every epoch. Increase --cache-gb for faster training."
                 )
             return None
         parts = [fingerprint(elmo, state), elmo.precision, state, storage, json.dumps(texts)]

@@ -74,7 +74,7 @@ class LayerChoice:
         check_mix([name], mix, gamma)
         if mix is None:
             return cls(name, n_layers)
-        mix_weights(n_layers, mix, gamma)  # raises an error if they are invalid
+        mix_weights(n_layers, mix, gamma)  # raises an error if the weights are invalid
         return cls(name, n_layers, tuple(float(weight) for weight in mix), float(gamma))
 
     @classmethod

@@ -126,7 +126,7 @@ def require_torch(path: str | Path | None) -> None:
     """Raise an error if torch is not installed. All models except ONNX models need it."""
     name = "the bundled model" if path is None else f"'{path}'"
     hint = (
-        ". ONNX models do not need it: on a machine with torch, convert the model with: elmo "
+        ". ONNX models do not need torch: on a machine with torch, convert the model with: elmo "
         "convert MODEL OUT --to onnx"
     )
     with optional_imports(None, f"Loading {name}", hint):

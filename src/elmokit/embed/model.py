@@ -29,6 +29,7 @@ from elmokit.errors import ConfigError
 from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.scoring import Head, Scorer
+from elmokit.progress import plural
 from elmokit.sources.modeldir import ModelParts
 from elmokit.text.marked import MarkedWord
 
@@ -45,7 +46,7 @@ class ElmoModel(Embedder):
         config: The architecture of the biLM.
         vocabulary: The words of the LM head (or of a word-input model), if the model has them.
         head: The LM head, if the model has one.
-        warm: The state that `state="warm"` starts from, if the model has one.
+        warm: The initial state for `state="warm"`, if the model has one.
         metadata: Other entries of config.json, such as the name and training details.
         source: Where the model was loaded from.
         batch_tokens: Maximum number of tokens per batch. Reduce it if you run out of memory.
@@ -256,7 +257,7 @@ class ElmoModel(Embedder):
         from elmokit import html
         from elmokit.sources.card import architecture_rows, training_rows
 
-        words = "none" if self.vocabulary is None else f"{len(self.vocabulary):,} words"
+        words = "none" if self.vocabulary is None else plural(len(self.vocabulary), "word")
         rows = [
             *architecture_rows(self.config),
             ("parameters", f"{self.parts.n_parameters:,}"),

@@ -37,7 +37,7 @@ def export(
     onnx_parts = onnxdir.build(parts, storage=storage)
     error = compare(ElmoModel(parts, device="cpu"), OnnxModel(onnx_parts))
     if storage == "int8":
-        check_cosines(error["mean_cosine"], "int8", "Convert it with --storage float32.")
+        check_cosines(error["mean_cosine"], "int8", "Convert the model with --storage float32.")
     onnx_parts.metadata["onnx"]["error"] = error
     onnxdir.save(onnx_parts, path, overwrite=overwrite)
     return error

@@ -41,7 +41,7 @@ class OnnxModel(Embedder):
     Attributes:
         config: The architecture of the biLM.
         vocabulary: The words of a word-input model.
-        warm: The state that `state="warm"` starts from, if the model has one.
+        warm: The initial state for `state="warm"`, if the model has one.
         metadata: Other entries of config.json. The entry `onnx` contains the rounding error.
         source: Where the model was loaded from.
         batch_tokens: Maximum number of tokens per batch. Reduce it if you run out of memory.
@@ -185,8 +185,8 @@ def check_device(name: str) -> None:
         )
 
 
-# In a forked process, the sessions of the parent. They are never destroyed, because this would wait
-# for threads that do not exist in the forked process.
+# In a forked process, the sessions of the parent. They are never destroyed, because their
+# destructors would wait for threads that do not exist in the forked process.
 _parent_sessions: list[Any] = []
 
 

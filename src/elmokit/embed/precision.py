@@ -50,7 +50,7 @@ def engine_for(bilm: BiLM, precision: str = "exact") -> Engine:
     """Return the fastest engine for a biLM on its device.
 
     Args:
-        bilm: The reference modules.
+        bilm: The reference implementation.
         precision: "exact" or "fast".
 
     Raises:

@@ -114,7 +114,7 @@ class SentenceScore:
         return html.chips(self.tokens, shades, titles) + html.caption(note)
 
     def __str__(self) -> str:
-        """Return a table with one token per line: log p forward and backward."""
+        """Return a table of the forward and backward log p, with one token per line."""
         width = max(len(name) for name in ("perplexity", *self.tokens))
         rows = [f"{'log p':<{width}} {'forward':>10} {'backward':>10}"]
         rows.append(f"{BEGIN:<{width}} {'':>10} {self.begin:>10.3f}")

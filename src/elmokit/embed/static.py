@@ -65,7 +65,7 @@ class StaticVectors:
         """Return the vector of a word."""
         vectors, is_known = self.look_up([word])
         if not is_known:
-            raise DataError(f"{self.name} ({len(self):,} words) does not contain '{word}'.")
+            raise DataError(f"{self.name} ({plural(len(self), 'word')}) does not contain '{word}'.")
         return vectors.reshape(-1)
 
     def look_up(self, words: Sequence[str]) -> tuple[FloatArray, NDArray[np.bool_]]:
@@ -142,8 +142,8 @@ def read_static(path: str | Path) -> StaticVectors:
         raise DataError(f"{path} contains no vectors: expected a word and its vector on each line.")
     if len(rows) < n_words:
         warn(
-            f"{path} has {len(rows):,} vectors, but its header declares {n_words:,}. If you did "
-            "not shorten the file, copy or download it again."
+            f"{path} has {plural(len(rows), 'vector')}, but its header declares {n_words:,}. If "
+            "you did not shorten the file, copy or download it again."
         )
     return StaticVectors(Path(path).name, words, np.stack(rows))
 
@@ -154,8 +154,8 @@ def _vector(line: Line, fields: list[str], dim: int) -> FloatArray:
     except ValueError:
         row = np.empty(0, dtype=np.float32)
     if not 0 < dim < len(fields) or len(row) != dim or not np.isfinite(row).all():
-        raise DataError(
-            f"{line.path}, line {line.number}: got '{line.text:.60}', expected a word and "
-            f"{plural(max(dim, 1), 'finite number')}, separated by spaces."
+        numbers = plural(dim, "finite number") if dim else "finite numbers"
+        raise line.error(
+            f"got '{line.text:.60}', expected a word and {numbers}, separated by spaces."
         )
     return row

@@ -19,7 +19,7 @@ class TokenCache:
     The table is a NumPy array or a tensor, depending on `allocate`.
 
     Args:
-        encode: Computes x of distinct tokens, (n, D). The caller holds the lock.
+        encode: Computes x_k of distinct tokens, (n, D). The caller holds the lock.
         allocate: Returns an uninitialized table with a given number of rows.
         lock: The lock of the model, which is held while the table is used, because encoding uses
             the engine of the model.

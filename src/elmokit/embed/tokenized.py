@@ -87,9 +87,10 @@ def truncated_tokens(config: BiLMConfig, sentences: Sequence[Sequence[str]]) -> 
 
 def truncation_warning(config: BiLMConfig, tokens: Sequence[str]) -> str:
     """Return the text of the warning about truncated tokens."""
+    first = ": " if len(tokens) == 1 else "; the first is "
     return (
-        f"Truncated {plural(len(tokens), 'token')} to {format_token_limit(config)}; the first "
-        f"is '{tokens[0][:60]}'."
+        f"Truncated {plural(len(tokens), 'token')} to {format_token_limit(config)}"
+        f"{first}'{tokens[0][:60]}'."
     )
 
 

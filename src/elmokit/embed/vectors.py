@@ -91,8 +91,8 @@ class SentenceVectors:
         positions = [k for k, token in enumerate(self.tokens) if token == word]
         if not positions:
             raise DataError(
-                f"'{word}' is not a token of this sentence.{suggest(word, self.tokens)} Its tokens "
-                f"are: {' '.join(self.tokens)}"
+                f"'{word}' is not a token of this sentence.{suggest(word, self.tokens)} The tokens "
+                f"of the sentence are: {' '.join(self.tokens)}"
             )
         try:
             vectors: FloatArray = self.layers[:, positions[occurrence]]
@@ -123,10 +123,8 @@ class SentenceVectors:
             nearest = [k for k in np.argsort(-row)[:3].tolist() if row[k] > -1]
             titles.append("\n".join(f"{self.tokens[k]} {row[k]:.2f}" for k in nearest))
         layers, n, dim = self.layers.shape
-        note = (
-            f"{plural(n, 'token')}, {layers} layers of {dim}. Darker tokens are closer to another "
-        )
-        note += "token of the sentence (top layer); hover to see which."
+        note = f"{plural(n, 'token')}, {layers} layers of {dim} dimensions. Darker tokens are "
+        note += "closer to another token of the sentence (top layer); hover to see which."
         largest = cosines.max(axis=1, initial=0.0).tolist()
         return html.chips(self.tokens, largest, titles, limit=_MAX_SHOWN) + html.caption(note)
 

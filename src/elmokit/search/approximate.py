@@ -2,8 +2,8 @@
 
 A query reads only the nearest partitions. The candidates from the database are scored again with
 the stored vectors, so scores are exact and all filters apply, but neighbors in other partitions are
-missed. The number of partitions to read is measured with a sample of tokens: it is the smallest
-power of two that finds the required fraction of their nearest neighbors.
+missed. The number of partitions to read is determined with a sample of tokens: it is the smallest
+power of two with which a search finds the required fraction of their nearest neighbors.
 """
 
 from __future__ import annotations
@@ -108,15 +108,14 @@ def add_ann(
 
 def _add(index: TokenIndex, choice: LayerChoice, recall: float) -> TokenIndex:
     if choice.number == 0 or index.meta.stored.get(choice.label) != list(choice.weights):
-        stored = ", ".join(index.meta.stored.keys() - {"layer 0"}) or "none"
         if choice.number == 0:
-            problem, hint = "Layer 0 has one vector per word, so it has no approximate index", ""
+            problem = "Layer 0 has one vector per word, so it cannot have an approximate index"
         else:
-            problem = f"An approximate index requires the vectors of {choice.label}"
-            hint = f", or build an index with: elmo index TEXT -o DIR --layer {choice.name}"
+            problem = f"An approximate index requires the stored vectors of {choice.label}"
         raise ConfigError(
-            f"{problem}. For other layers, the index {index.folder} stores: {stored}. Choose one "
-            f"of these{hint}"
+            f"{problem}. The index {index.folder} stores: {', '.join(index.meta.stored)}. Choose a "
+            "stored layer other than layer 0, or build an index with: elmo index TEXT -o DIR "
+            f"--layer {choice.name if choice.number != 0 else 'top'}"
         )
     table = import_lance().dataset(table_path(index.folder, "tokens"))
     if table.version != index.meta.versions["tokens"]:  # an interrupted call left a newer version

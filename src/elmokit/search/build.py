@@ -46,9 +46,10 @@ from elmokit.search.files import (
 from elmokit.search.index import folder_bytes, used_layers
 from elmokit.search.neighbors import sentence_hash
 from elmokit.storage.lock import run_lock
+from elmokit.text.lines import STDIN
 
-#: Approximate bytes of text per chunk: about 13,000 tokens. All their layers take 160 MB for the
-#: original model.
+#: Approximate bytes of text per chunk: about 13,000 tokens. With the original model, all layers of
+#: these tokens take 160 MB.
 CHUNK_BYTES = 2**16
 
 
@@ -174,7 +175,7 @@ def check_index_output(
 
 def _already_exists(out: Path) -> OutputError:
     return OutputError(
-        f"The index {out} already exists. Choose another name, add the text to it with --append, "
+        f"The index {out} already exists. Choose another name, extend the index with --append, "
         "or replace it with --overwrite."
     )
 
@@ -323,7 +324,7 @@ class IndexOutput(Output):
             versions=versions,
             records=[*meta.records, dict(block.record)],
         )
-        if versions:  # no table exists if the text does not contain tokens so far
+        if versions:  # before the first token, no table exists
             self.meta.write(self.path / UNFINISHED)
         return 0  # the size on disk is not measured
 
@@ -334,9 +335,9 @@ class IndexOutput(Output):
         """Make the new versions of the tables visible at the end; see `Output`."""
         yield lambda _: None
         if self.meta.tokens == self._tokens_before:
+            names = ["standard input" if name == STDIN else name for name in self.documents]
             raise DataError(
-                f"Found no tokens in {join_names(self.documents)}: expected at least one nonempty "
-                "line."
+                f"Found no tokens in {join_names(names)}: expected at least one nonempty line."
             )
         tables = {name: self._lance.dataset(table_path(self.path, name)) for name in TABLES}
         if self.meta.ann:  # add the new tokens to the approximate indexes

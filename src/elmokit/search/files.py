@@ -26,6 +26,7 @@ import numpy as np
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, ElmoError, optional_imports
+from elmokit.progress import plural
 from elmokit.settings import Bounds, Settings
 from elmokit.storage.atomic import move_into_place
 from elmokit.storage.lock import RUN_LOCK
@@ -202,7 +203,7 @@ def open_tables(folder: Path, meta: IndexMeta) -> dict[str, Any]:
             table = lance.dataset(table_path(folder, name), version=meta.versions[name])
             _check_file_sizes(table)  # Lance allocates the declared size before it reads a file
             if (n_rows := table.count_rows()) != rows[name]:
-                raise ValueError(f"table {name} has {n_rows} rows, expected {rows[name]}")
+                raise ValueError(f"table {name} has {plural(n_rows, 'row')}, expected {rows[name]}")
             if missing := columns.get(name, set()) - set(table.schema.names):
                 raise ValueError(f"table {name} has no column {missing.pop()}")
             for column in dims.keys() & set(table.schema.names):

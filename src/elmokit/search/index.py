@@ -107,8 +107,8 @@ class TokenIndex:
             raise ConfigError(
                 f"The index {self.folder} was built with a different model: {self.meta.source}, "
                 f"fingerprint {self.meta.model[:12]}; got "
-                f"{model.source or 'an in-memory model'}, fingerprint {digest[:12]}. Specify that "
-                "model with --model, or rebuild the index."
+                f"{model.source or 'an in-memory model'}, fingerprint {digest[:12]}. Specify the "
+                "model of the index with --model, or rebuild the index."
             )
         self._checked.add(model)
 
@@ -153,8 +153,8 @@ class TokenIndex:
         if marked:
             if model is None:
                 raise ConfigError(
-                    "Queries with a sentence require the model that the index was built with. Pass "
-                    "it as the argument model."
+                    "Queries other than token IDs require the model that the index was built with. "
+                    "Pass it as the argument model."
                 )
             self.check_model(model)
             layers = model.compute([m.tokens for m in marked], self.meta.state)
@@ -304,12 +304,12 @@ class TokenIndex:
 
     @cached_property
     def _ids_by_word(self) -> dict[str, int]:
-        """The word id of each case-folded word."""
+        """The word ID of each case-folded word."""
         return {w: i for i, w in enumerate(dict.fromkeys(s.casefold() for s in self.spellings))}
 
     @cached_property
     def _word_ids(self) -> Ids:
-        """The word id of each spelling, (V,). Case does not affect word ids."""
+        """The word ID of each spelling, (V,). Case does not affect word IDs."""
         return np.array([self._word_id(s) for s in self.spellings], dtype=np.int64)
 
     def _word_id(self, word: str) -> int:

@@ -294,7 +294,7 @@ class Tokens(NamedTuple):
 
     Attributes:
         ids: The ID of each token, (n,); -1 for a query that is not a token of the text.
-        words: The word id of each token, (n,). Words that differ only in case have the same id.
+        words: The word ID of each token, (n,). Words that differ only in case have the same ID.
         sentences: The `sentence_hash` of the sentence of each token, (n,).
         positions: The position of each token in its sentence, (n,).
         vectors: For each layer, the vectors of the tokens, (n, D), which need not be normalized.
@@ -379,7 +379,7 @@ def query_tokens(
     Args:
         queries: The queries.
         choices: The layers to compare.
-        words: The word id of each query.
+        words: The word ID of each query.
         vector: Returns the vector of a query in a layer.
     """
     if not queries:
@@ -394,7 +394,7 @@ def query_tokens(
 
 
 def collect_ids(best: Sequence[TopK]) -> list[int]:
-    """Return the ids of all tokens in the results, in ascending order."""
+    """Return the IDs of all tokens in the results, in ascending order."""
     return sorted({n for top in best for n in top.ids.ravel().tolist() if n >= 0})
 
 
@@ -410,8 +410,8 @@ def list_neighbors(
     Args:
         queries: The queries.
         choices: The layers that were compared.
-        best: The ids and scores of the nearest tokens, for each layer.
-        tokens: The nearest tokens by id. Their scores are ignored.
+        best: The IDs and scores of the nearest tokens, for each layer.
+        tokens: The nearest tokens by ID. Their scores are ignored.
         n_searched: Number of tokens that were searched.
     """
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 from elmokit.errors import DataError, ElmoError
+from elmokit.progress import plural
 
 STDIN = "-"
 #: The default maximum length of a line. It is large, because some files consist of a single line.
@@ -136,12 +137,13 @@ def _read_raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
         raise
     except EOFError:
         raise DataError(
-            f"{name} is truncated: the compressed data ends after line {number}. "
-            "Copy or download it again."
+            f"{name} is truncated: the compressed data ends after {plural(number, 'line')}. "
+            "Copy or download the file again."
         ) from None
-    except Exception as error:  # decompressors raise many types
+    except Exception as error:  # decompressors raise many types of errors
+        place = f" after line {number}" if number else ""
         raise DataError(
-            f"Cannot read {name} after line {number}: {error}. Check the file and its permissions."
+            f"Cannot read {name}{place}: {error}. Check the file and its permissions."
         ) from error
 
 
@@ -204,6 +206,8 @@ def _check_encoding(raw: bytes, name: str) -> bytes:
         )
     for magic, suffix in _COMPRESSED.items():
         if raw.startswith(magic):
+            if name == "standard input":
+                raise DataError(f"{name} is compressed ({suffix}). Decompress it first.")
             raise DataError(
                 f"{name} is compressed, but its name does not end in {suffix}. "
                 "Rename it, or decompress it first."

@@ -118,8 +118,8 @@ def _from_text(text: str) -> MarkedWord:
     if len(marked) != 1 or tokens[marked[0]].text != word:
         names = "', '".join(tokens[i].text for i in marked)
         raise DataError(
-            f"The bracketed text '{word}' is not a single token: its tokens are '{names}'. Put "
-            "brackets around one token, or pass a list of tokens and a position."
+            f"The bracketed text '{word}' is not a single token. Tokens at this position: "
+            f"'{names}'. Put brackets around one token, or pass a list of tokens and a position."
         )
     return MarkedWord(tuple(token.text for token in tokens), marked[0])
 

@@ -1,7 +1,7 @@
 """Split text into sentences using rules.
 
 A sentence ends with `.`, `!`, `?` or `...` and any closing quotes and brackets, if they are
-followed by whitespace and a word that does not begin with a lower-case letter. A period does not
+followed by whitespace and a word that does not begin with a lowercase letter. A period does not
 end a sentence after a title ("Mr."), in a reference to a number ("No. 5"), or in a list label ("1.
 First"). After other abbreviations ("U.S.", "Inc.", "J."), it ends a sentence only if the next word
 is a common first word of a sentence ("The"). In scripts without spaces, full stops always end a

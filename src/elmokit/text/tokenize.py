@@ -5,7 +5,7 @@ Characters are not changed, and only whitespace is removed. Each token has chara
 
 1. The sentence is split at whitespace into chunks. Chunks are tokenized independently, except for
    the final period of a sentence.
-2. Addresses (URLs, e-mail addresses, host and file names, @user, #tag) and emoticons are tokens.
+2. Addresses (URLs, e-mail addresses, host and file names, @user, #tag) and emoticons are not split.
 3. Numbers can contain punctuation: 1,000.50, 7:30, 11/28/2000, 713-853-3989. Ranges and fractions
    are split (5 - 10, 1 / 2), and so are units, currencies and percentages (7:30 PM, $ 5, 100 %).
 4. Abbreviations include their period (Mr., U.S., e.g., J.), except at the end of a sentence, where
@@ -15,7 +15,7 @@ Characters are not changed, and only whitespace is removed. Each token has chara
    word, they are treated as quotes.
 6. Words are split at hyphens (well - known), except after some prefixes (non-human, e-mail).
 7. The characters . & _ within a word are kept (p.m, Node.js, AT&T).
-8. Repeated punctuation marks are a single token (... !!! -- ***). All other marks are tokens.
+8. Repeated punctuation marks are a single token (... !!! -- ***). Other marks are separate tokens.
 
 Text in other scripts is split at whitespace and punctuation. Han, kana and bopomofo characters are
 single tokens, because the words of these scripts are not separated by spaces. Thai, Lao and Khmer

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from elmokit.errors import DataError
+from elmokit.progress import plural
 from elmokit.storage.atomic import replace_file
 from elmokit.storage.regular import read_bounded
 
@@ -63,7 +64,8 @@ class Vocabulary:
             number = raw.count(b"\n", 0, error.start) + 1
             raise DataError(
                 f"The vocabulary {os.fspath(path)}, line {number}, is not valid UTF-8 "
-                f"(byte 0x{raw[error.start]:02x}). Convert it with: iconv -f latin1 -t utf-8"
+                f"(byte 0x{raw[error.start]:02x}). If the file is Latin-1, convert it with: "
+                f"iconv -f latin1 -t utf-8 '{os.fspath(path)}' > utf8.txt"
             ) from None
         *lines, last = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
         # Windows files have "\r" on all lines. If only some lines have it, it is part of the words.
@@ -112,8 +114,9 @@ class Vocabulary:
         missing = [word for word in SPECIALS if word not in self._index]
         if missing:
             raise DataError(
-                f"Missing from the vocabulary of {len(self):,} words: {', '.join(missing)}. Add a "
-                "line for each at the beginning of the file, as in the vocabularies of bilm-tf."
+                f"Missing from the vocabulary of {plural(len(self), 'word')}: "
+                f"{', '.join(missing)}. Add a line for each at the beginning of the file, as in "
+                "the vocabularies of bilm-tf."
             )
 
     def __len__(self) -> int:
@@ -129,7 +132,7 @@ class Vocabulary:
         return iter(self.words)
 
     def __repr__(self) -> str:
-        return f"Vocabulary({len(self):,} words)"
+        return f"Vocabulary({plural(len(self), 'word')})"
 
 
 def _find_problem(words: Sequence[str], unit: str) -> str | None:

@@ -74,14 +74,14 @@ def detect_format(path: Path) -> Format:
             f"Unsupported file extension '{suffix}' in {path}.{suggest(suffix, _FORMATS)} The "
             f"extension determines the format; expected one of: {', '.join(_FORMATS)}."
         )
-    check_package(_FORMATS[suffix].package, f"A {suffix} file")
+    check_package(_FORMATS[suffix].package, f"The {suffix} format")
     return _FORMATS[suffix]
 
 
 def check_package(name: str, purpose: str) -> None:
     """Raise an error if a package is not installed.
 
-    Installations without torch may not contain safetensors and h5py.
+    Installations without torch may not contain safetensors or h5py.
     """
     with optional_imports("arrow" if name.startswith("pyarrow") else None, purpose):
         importlib.import_module(name)

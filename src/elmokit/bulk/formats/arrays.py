@@ -163,7 +163,7 @@ class ArrayVectors(StoredVectors):
             end = int(self._slice(offsets, last, last + 1)[0]) if last >= 0 else -1
             if end != lengths[values]:
                 raise DataError(
-                    f"'{values}' has {lengths[values]} rows, but '{offsets}' ends at {end}"
+                    f"'{values}' has length {lengths[values]}, but '{offsets}' ends at {end}"
                 )
 
     def _slice(self, name: str, begin: int, end: int) -> Array:

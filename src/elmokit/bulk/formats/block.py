@@ -42,7 +42,7 @@ Array = NDArray[Any]
 
 # Python strings may contain lone surrogates, which UTF-8 cannot represent.
 _ENCODING_ERRORS = "surrogatepass"
-_HINT = "Delete this file and resume, or start with --overwrite."
+_HINT = "Delete this file and resume, or start again with --overwrite."
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ _SAFETENSORS_NAMES = {
 
 @dataclass(frozen=True)
 class Column:
-    """An array to write to a file, which need not fit into memory.
+    """An array to write to a file. The array need not fit into memory.
 
     Attributes:
         name: The name of the array in the file.

@@ -5,8 +5,8 @@
                        for identical sentences, to the number of the last one
 
 elmokit adds attributes, which other readers ignore: each dataset has the attribute `tokens` (a JSON
-list), and the file has the attribute `elmokit` (its description). The rest of a text of more than
-65,000 bytes is in the attributes `tokens1`, `tokens2`, ...
+list), and the file has the attribute `elmokit` (its description). Attributes of more than 65,000
+bytes continue in `tokens1`, `tokens2`, ...
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from elmokit.bulk.formats.reading import (
     read_description,
 )
 from elmokit.errors import DataError, warn
+from elmokit.progress import plural
 from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5, read_attribute, read_string
 from elmokit.storage.hdf5_writer import Hdf5Writer
 
@@ -59,8 +60,8 @@ def write(path: Path, blocks: Iterable[Block], layout: Layout, metadata: GetMeta
         writer.finish({DESCRIPTION: describe(layout, metadata()).encode()})
     if index is None:
         warn(
-            f"The HDF5 file has no '{INDEX}', because it contains more than "
-            f"{_MAX_INDEX_SENTENCES:,} sentences or {_MAX_INDEX_BYTES >> 20} MB of text. The "
+            f"The HDF5 file has no '{INDEX}', because the text has more than "
+            f"{plural(_MAX_INDEX_SENTENCES, 'sentence')} or {_MAX_INDEX_BYTES >> 20} MB. The "
             "datasets are numbered in the order of the input."
         )
 

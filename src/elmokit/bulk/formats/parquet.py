@@ -36,6 +36,7 @@ from elmokit.bulk.formats.reading import (
     read_description,
 )
 from elmokit.errors import DataError
+from elmokit.progress import plural
 
 # Approximate number of tokens per row group. Readers keep one row group in memory.
 _GROUP_TOKENS = 16384
@@ -241,7 +242,8 @@ class ParquetVectors(StoredVectors):
         rows = len(sentences)
         length = int(metadata.pop("sentences", int(sentences[-1]) + 1 if rows else 0))
         if not 0 <= 16 * length <= limit:
-            raise DataError(f"it declares {length:,} sentences, but has {rows:,} tokens")
+            sentences, tokens = plural(length, "sentence"), plural(rows, "token")
+            raise DataError(f"it declares {sentences}, but has {tokens}")
         super().__init__(path, layout, metadata, length)
         bounds = np.searchsorted(sentences, np.arange(length + 1))
         self._reader = SentenceReader(file, layout, bounds)
@@ -278,7 +280,7 @@ def check_size(file: Any, layout: Layout, size: int) -> int:
 
 
 def _guess_layout(schema: Any) -> Layout:
-    """Infer the layout of a data frame from `elmokit.integrations.arrow` from its columns."""
+    """Infer the layout of a data frame of `elmokit.integrations.arrow` from its columns."""
     import pyarrow as pa
 
     count = sum(name.startswith("layer_") for name in schema.names)

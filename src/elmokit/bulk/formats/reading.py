@@ -38,7 +38,7 @@ class StoredSentence(NamedTuple):
 
 
 class StoredVectors(Sequence[StoredSentence], ABC):
-    """The sentences of a vector file or of a directory of shards, which are read on access.
+    """The sentences of a vector file or of a directory of shards. Each is read on access.
 
     Attributes:
         path: The file or directory.
@@ -96,7 +96,7 @@ class StoredVectors(Sequence[StoredSentence], ABC):
     def __repr__(self) -> str:
         layer = self.layout.choice.label.replace("all", "all layers")
         return (
-            f"<{plural(self._length, 'sentence')}, {layer} of {self.layout.shape[-1]} in "
+            f"<{plural(self._length, 'sentence')}, {layer}, {self.layout.shape[-1]} dimensions, "
             f"{self.layout.dtype}, from {self.path}>"
         )
 
