@@ -155,8 +155,8 @@ def with_settings(config: S, settings: Iterable[str]) -> S:
         elif isinstance(group[path[-1]], dict):
             example = next(iter(group[path[-1]]))
             problems.append(
-                f"Invalid setting {setting!r}: {name} is a group of settings. Set one of them, "
-                f"such as {name}.{example}."
+                f"Invalid value for {name}: {text!r}. {name} is a group of settings. Set one of "
+                f"them, such as {name}.{example}."
             )
         else:
             group[path[-1]] = text if isinstance(group[path[-1]], str) else _parse_value(text)

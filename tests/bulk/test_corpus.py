@@ -262,7 +262,7 @@ def test_invalid_line_is_reported_and_previous_chunks_are_kept(
     assert not out.exists()
     kept = count_finished_sentences(out)
     assert 380 < kept < 401  # all chunks except the one with the invalid line
-    with pytest.warns(ElmoWarning, match=r"Skipped 1 line; .* line 401"):
+    with pytest.warns(ElmoWarning, match=r"Skipped 1 line: .* line 401"):
         summary = embed_corpus(elmo, [text], out, SMALL, skip_bad=True, resume=True)
     assert (summary.sentences, summary.skipped_lines) == (401, 1)
     assert summary.resumed_sentences == kept

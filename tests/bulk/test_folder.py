@@ -236,7 +236,7 @@ def test_shard_that_disappears_during_the_run_is_an_error(
     def remove(_: Progress) -> None:
         (tmp_path / "run" / "000000.parquet").unlink(missing_ok=True)
 
-    with pytest.raises(DataError, match=r"1 of .* are missing, for example 000000\.parquet\. To"):
+    with pytest.raises(DataError, match=r"is missing 1 of .*, for example 000000\.parquet\. To"):
         make("run", on_progress=remove)
     make("run", resume=True)
     make("whole")

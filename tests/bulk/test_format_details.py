@@ -61,7 +61,7 @@ def test_hdf5_omits_the_index_if_it_would_not_fit_in_memory(
     assert open_vectors(path)[3].tokens == sentences[3].tokens
     monkeypatch.setattr(hdf5, "_MAX_INDEX_SENTENCES", 10)
     monkeypatch.setattr(hdf5, "_MAX_INDEX_BYTES", 10)
-    with pytest.warns(ElmoWarning, match="MB of text"):
+    with pytest.warns(ElmoWarning, match="sentences or 0 MB"):
         write_vectors(path, sentences)
 
 

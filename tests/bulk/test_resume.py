@@ -150,7 +150,7 @@ def test_text_that_changed_before_the_interruption_is_rejected(
     elmo: ElmoModel, text: Path, interrupted: Path, change: Callable[[str], str]
 ) -> None:
     text.write_text(change(TEXT), encoding="utf-8")
-    with pytest.raises(DataError, match=r"up to line \d of .*text.txt differs"):
+    with pytest.raises(DataError, match=r"(up to line \d of .*text.txt|is empty: it) differs"):
         embed_corpus(elmo, [text], interrupted, SMALL, resume=True)
     text.write_text(TEXT, encoding="utf-8")
     assert embed_corpus(elmo, [text], interrupted, SMALL, resume=True).sentences == 8

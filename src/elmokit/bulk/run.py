@@ -176,13 +176,13 @@ class Run:
             if number not in finished:
                 yield chunk
             elif finished[number]["digest"] != digest:
-                end = ""
+                extent = " is empty: it"
                 if chunk.passages:
                     document, line = chunk.passages[-1][:2]
                     name = self.documents[document]
-                    end = f" up to line {line} of {'standard input' if name == STDIN else name}"
+                    extent = f" up to line {line} of {'standard input' if name == STDIN else name}"
                 raise DataError(
-                    f"The input{end} differs from the text of the interrupted run. Use the same "
+                    f"The input{extent} differs from the text of the interrupted run. Use the same "
                     "text to resume, or start again with --overwrite."
                 )
         if finished and max(finished) > number:
