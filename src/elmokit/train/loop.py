@@ -257,8 +257,8 @@ def _start_or_resume(
         return Progress(step=0, position={})
     if not resume:
         raise ConfigError(
-            f"{out} already contains a run ({newest.name}). Continue it with --resume, or choose "
-            "another directory."
+            f"{out} already contains a run ({newest.name}). Resume training with --resume, or "
+            "choose another directory."
         )
     path, progress, stored = checkpoint.newest_intact(out, log)
     if stored.get("corpus") != corpus.fingerprint:
