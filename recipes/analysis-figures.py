@@ -4,8 +4,8 @@ Needs: pip install 'elmokit[static]', plain English text with one paragraph per 
 neighbors (a few million tokens are enough), and `training.en-en.data` + `.gold` of MCL-WiC
 (SemEval-2021 task 2). Parts without data are skipped and keep their previous results.
 
-Time on 2 CPU cores: morphology takes seconds; word in context reads 0.4 million tokens, neighbors
-read --max-tokens, both at the throughput of `elmo bench embed`.
+Time on 2 CPU cores: morphology takes seconds. Word in context embeds 0.4 million tokens, and
+neighbors embed --max-tokens, both at the throughput of `elmo bench embed`.
 
 Run as:
     python recipes/analysis-figures.py --model MODEL --text TEXT.txt --wic training.en-en.data
@@ -38,10 +38,11 @@ from elmokit.embed.static import GLOVE, StaticVectors, load_static
 from elmokit.probes.morphology import candidate_words, measure_morphology, read_pairs
 from elmokit.probes.reports import json_values
 from elmokit.probes.wic import measure_wic, read_wic
+from elmokit.progress import plural
 from elmokit.search.neighbors import NeighborFilter, Neighbors, Passage, neighbors
 
-# A word, its sense, a sentence. The first two are the queries of Table 4 of the paper; the others
-# are our own.
+# Words with a sense and a sentence. The two queries for "play" are from Table 4 of the paper, and
+# the others are our own.
 QUERIES = (
     ("play", "sport", "Chico Ruiz made a spectacular [play] on Alusik 's grounder ."),
     ("play", "theatre", "Olivia De Havilland signed to do a Broadway [play] for Garson ."),
@@ -72,7 +73,7 @@ QUERIES = (
     ("state", "country", "The governor of the [state] signed the law last week ."),
     ("state", "condition", "The old house was in a bad [state] after the long winter ."),
 )
-_AROUND = 9
+_CONTEXT_WORDS = 9
 _STATIC_K = 8
 
 
@@ -97,29 +98,33 @@ def main() -> None:
 
     static = load_static(args.static)
     elmo = elmokit.load(args.model, device=args.device, precision=args.precision)
-    write(args, elmo, "morphology", morphology_figures(elmo, static, args))
+    write(args, elmo, "morphology", morphology_results(elmo, static, args))
     if args.wic:
-        write(args, elmo, "wic", wic_figures(elmo, static, args))
+        write(args, elmo, "wic", wic_results(elmo, static, args))
     if args.text:
-        write(args, elmo, "neighbors", neighbor_figures(elmo, static, args))
+        write(args, elmo, "neighbors", neighbor_results(elmo, static, args))
     parts = ("neighbors", "wic", "morphology")
-    made = {part: json.loads(p.read_text()) for part in parts if (p := path(args, part)).exists()}
-    args.page.write_text("\n".join(page(made)) + "\n", "utf-8")
+    results = {
+        part: json.loads(file.read_text())
+        for part in parts
+        if (file := results_file(args, part)).exists()
+    }
+    args.page.write_text("\n".join(page(results)) + "\n", "utf-8")
 
 
-def path(args: argparse.Namespace, part: str) -> Path:
+def results_file(args: argparse.Namespace, part: str) -> Path:
     """Return the results file of a part."""
     return Path(args.out) / f"{part}.json"
 
 
 def write(
-    args: argparse.Namespace, elmo: elmokit.ElmoModel, part: str, figures: dict[str, Any]
+    args: argparse.Namespace, elmo: elmokit.ElmoModel, part: str, results: dict[str, Any]
 ) -> None:
     """Write the results of a part with the command, settings, machine and date."""
-    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    arguments = [Path(a).name if "/" in a else a for a in sys.argv[1:]]
     gpu = f"one {torch.cuda.get_device_name()}, " if elmo.device.type == "cuda" else ""
     values = {
-        "command": " ".join(["python recipes/analysis-figures.py", *words]),
+        "command": " ".join(["python recipes/analysis-figures.py", *arguments]),
         "model": elmo.metadata.get("name") or Path(elmo.source or "model").name,
         "shape": f"{elmo.config.n_layers} layers of {elmo.config.output_dim}",
         "static": args.static if args.static == GLOVE else Path(args.static).name,
@@ -129,15 +134,17 @@ def write(
         f"Python {platform.python_version()}, torch {torch.__version__}",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "seed": args.seed,
-        **figures,
+        **results,
     }
-    path(args, part).write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    results_file(args, part).write_text(
+        json.dumps(values, indent=1, ensure_ascii=False) + "\n", "utf-8"
+    )
 
 
 # ---------------------------------------------------------------------------------------- measuring
 
 
-def morphology_figures(
+def morphology_results(
     elmo: elmokit.ElmoModel, static: StaticVectors, args: argparse.Namespace
 ) -> dict[str, Any]:
     """Measure the bundled list of related words."""
@@ -150,7 +157,7 @@ def morphology_figures(
     return {**values, "ranks": {f"{p.word} {p.related}": rank for p, rank in listed}}
 
 
-def wic_figures(
+def wic_results(
     elmo: elmokit.ElmoModel, static: StaticVectors, args: argparse.Namespace
 ) -> dict[str, Any]:
     """Measure word in context."""
@@ -167,7 +174,7 @@ def wic_figures(
     return json_values(report)
 
 
-def neighbor_figures(
+def neighbor_results(
     elmo: elmokit.ElmoModel, static: StaticVectors, args: argparse.Namespace
 ) -> dict[str, Any]:
     """Find the neighbors of the queries above: any word, and the same word only."""
@@ -192,8 +199,8 @@ def neighbor_figures(
             "word": word,
             "sense": sense,
             "sides": result.query.context(),
-            "neighbors": shown(result),
-            "uses_of_the_word": shown(uses),
+            "neighbors": neighbors_by_layer(result),
+            "uses_of_the_word": neighbors_by_layer(uses),
         }
         for (word, sense, _), result, uses in zip(QUERIES, any_word, same_word, strict=True)
     ]
@@ -206,7 +213,10 @@ def neighbor_figures(
         "static_neighbors": {
             word: [near for near, _ in static.neighbors(word, _STATIC_K)] for word in words
         },
-        "in_both_lists": {"any word": shared(any_word), "the same word": shared(same_word)},
+        "in_both_lists": {
+            "any word": shared_fraction(any_word),
+            "the same word": shared_fraction(same_word),
+        },
     }
 
 
@@ -216,52 +226,52 @@ def passages(files: list[str]) -> Iterator[Passage]:
         yield Passage(tokens, f"{Path(file).name}:{line}")
 
 
-def shown(result: Neighbors) -> dict[str, list[dict[str, Any]]]:
+def neighbors_by_layer(result: Neighbors) -> dict[str, list[dict[str, Any]]]:
     """Return the neighbors of a query, those of the top layer with a few words around each."""
-    top = max(space for space in result.by_layer if space.startswith("layer"))
+    top = max(layer for layer in result.by_layer if layer.startswith("layer"))
     return {
-        space: [
+        layer: [
             {"score": round(n.score, 4), "word": n.word}
-            | ({"sides": n.marked.context(_AROUND)} if space == top else {})
-            for n in found
+            | ({"sides": n.marked.context(_CONTEXT_WORDS)} if layer == top else {})
+            for n in nearest
         ]
-        for space, found in result.by_layer.items()
+        for layer, nearest in result.by_layer.items()
     }
 
 
-def shared(found: list[Neighbors]) -> dict[str, float]:
+def shared_fraction(results: list[Neighbors]) -> dict[str, float]:
     """Return the fraction of neighbors that the two queries of a word share, by layer.
 
-    1 means that the sentence has no influence, as for static vectors. Lower values show that it
-    does, because of the sense of the word or for other reasons, which the lists show.
+    1 means that the sentence has no influence, as with static vectors. The lower the value, the
+    more the neighbors depend on the sentence. The lists show whether they depend on the sense.
     """
-    by_space: dict[str, list[float]] = {}
-    for one, two in zip(found[::2], found[1::2], strict=True):
-        for space in one.by_layer:
-            a, b = ({n.marked for n in result.by_layer[space]} for result in (one, two))
-            by_space.setdefault(space, []).append(len(a & b) / max(1, len(a)))
-    return {space: round(float(np.mean(shares)), 4) for space, shares in by_space.items()}
+    by_layer: dict[str, list[float]] = {}
+    for first, second in zip(results[::2], results[1::2], strict=True):
+        for layer in first.by_layer:
+            a, b = ({n.marked for n in result.by_layer[layer]} for result in (first, second))
+            by_layer.setdefault(layer, []).append(len(a & b) / max(1, len(a)))
+    return {layer: round(float(np.mean(shares)), 4) for layer, shares in by_layer.items()}
 
 
 # ----------------------------------------------------------------------------------------- the page
 
 
-def page(made: dict[str, dict[str, Any]]) -> Iterator[str]:
+def page(results: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of the page."""
     yield "# Analysis: neighbors, senses and morphology"
     yield ""
     yield "For a summary, see [what each layer knows](explanation/what-each-layer-knows.md)."
     yield "This page is generated by `recipes/analysis-figures.py` from `results/analysis/*.json`."
-    if "neighbors" in made:
-        yield from neighbors_page(made["neighbors"])
-    if "wic" in made:
-        yield from wic_page(made["wic"])
-    if "morphology" in made:
-        yield from morphology_page(made["morphology"])
+    if "neighbors" in results:
+        yield from neighbors_page(results["neighbors"])
+    if "wic" in results:
+        yield from wic_page(results["wic"])
+    if "morphology" in results:
+        yield from morphology_page(results["morphology"])
 
 
-def made_with(values: dict[str, Any]) -> str:
-    """Return a line with the model and command behind a table."""
+def provenance(values: dict[str, Any]) -> str:
+    """Return a line with the model and the command that produced a table."""
     return (
         f"Model: {values['model']} ({values['shape']}, state {values['state']}). "
         f"Date: {values['date']}. Command: `{values['command']}`"
@@ -270,7 +280,7 @@ def made_with(values: dict[str, Any]) -> str:
 
 def neighbors_page(values: dict[str, Any]) -> Iterator[str]:
     """Yield our version of Table 4 of the paper."""
-    top = max(space for space in values["queries"][0]["neighbors"] if space.startswith("layer"))
+    top = max(name for name in values["queries"][0]["neighbors"] if name.startswith("layer"))
     yield "\n## Nearest neighbors in context\n"
     yield (
         "This section reproduces Table 4 of the paper. It shows the nearest neighbors of each "
@@ -282,8 +292,8 @@ def neighbors_page(values: dict[str, Any]) -> Iterator[str]:
         yield f"**{word}**, {values['static']}: {', '.join(words)}\n"
         yield f"| Query | Nearest tokens | Nearest uses of {word} |\n|---|---|---|"
         for query in (q for q in values["queries"] if q["word"] == word):
-            lists = (query["neighbors"][top], query["uses_of_the_word"][top])
-            near = " | ".join("<br>".join(cell(n) for n in found) for found in lists)
+            neighbor_lists = (query["neighbors"][top], query["uses_of_the_word"][top])
+            near = " | ".join("<br>".join(cell(n) for n in nearest) for nearest in neighbor_lists)
             yield f"| {cell(query)} ({query['sense']}) | {near} |"
         yield ""
     yield (
@@ -296,7 +306,7 @@ def neighbors_page(values: dict[str, Any]) -> Iterator[str]:
         ["Neighbors", *both["any word"]],
         [[name, *(f"{share:.2f}" for share in by.values())] for name, by in both.items()],
     )
-    yield f"\n{made_with(values)}"
+    yield f"\n{provenance(values)}"
 
 
 def wic_page(values: dict[str, Any]) -> Iterator[str]:
@@ -307,9 +317,9 @@ def wic_page(values: dict[str, Any]) -> Iterator[str]:
         "The task is to decide whether a word has the same sense in two sentences. The data "
         f"consists of the English training pairs of MCL-WiC: {values['pairs']:,} pairs of "
         f"{values['lemmas']:,} lemmas, half of them with the same sense. Pairs that cannot be "
-        f"aligned with our tokens are excluded ({len(values['left_out'])} pairs). The cosine "
-        "threshold is chosen on one half of the lemmas and tested on the other half, and vice "
-        "versa. The 95% confidence intervals are computed with a bootstrap over lemmas.\n"
+        f"aligned with our tokens are excluded ({plural(len(values['left_out']), 'pair')}). The "
+        "cosine threshold is chosen on one half of the lemmas and tested on the other half, and "
+        "vice versa. The 95% confidence intervals are computed with a bootstrap over lemmas.\n"
     )
     rows = []
     for result in values["results"]:
@@ -319,7 +329,7 @@ def wic_page(values: dict[str, Any]) -> Iterator[str]:
         by_pos = [f"{result['by_pos'][p]['accuracy']:.1%}" for p in pos]
         rows.append([result["name"], accuracy, f"{whole['auc']:.3f}", *by_pos])
     yield from table(["Vectors", "Accuracy", "AUC", *pos], rows)
-    yield f"\n{made_with(values)}"
+    yield f"\n{provenance(values)}"
 
 
 def morphology_page(values: dict[str, Any]) -> Iterator[str]:
@@ -334,26 +344,26 @@ def morphology_page(values: dict[str, Any]) -> Iterator[str]:
     titles = ["Kind", "Pairs", "AUC", "MRR", "In top 10"]
     static = values["static_figures"]
     rows = []
-    for kind, own in values["layer_0"].items():
-        row = [kind, str(own["pairs"]), *morphology_cells(own)]
+    for kind, layer_0 in values["layer_0"].items():
+        row = [kind, str(layer_0["pairs"]), *morphology_cells(layer_0)]
         known = (values["layer_0_known"] or {}).get(kind)
-        other = static.get(kind)
+        in_static = static.get(kind)
         row += [
             str(known["pairs"] if known else 0),
             *morphology_cells(known),
-            *morphology_cells(other),
+            *morphology_cells(in_static),
         ]
         rows.append(row)
     known_titles = ["Pairs in GloVe", *(f"{t}, these pairs" for t in titles[2:])]
     yield from table([*titles, *known_titles, *(f"{t}, GloVe" for t in titles[2:])], rows)
-    yield f"\n{made_with(values)}"
+    yield f"\n{provenance(values)}"
 
 
-def morphology_cells(figure: dict[str, Any] | None) -> list[str]:
+def morphology_cells(scores: dict[str, Any] | None) -> list[str]:
     """Return three cells of the morphology table."""
-    if figure is None or figure["auc"] is None:
+    if scores is None or scores["auc"] is None:
         return ["-", "-", "-"]
-    return [f"{figure['auc']:.3f}", f"{figure['reciprocal_rank']:.3f}", f"{figure['in_ten']:.0%}"]
+    return [f"{scores['auc']:.3f}", f"{scores['reciprocal_rank']:.3f}", f"{scores['in_ten']:.0%}"]
 
 
 def table(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
@@ -364,10 +374,10 @@ def table(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
 
 
-def cell(found: dict[str, Any]) -> str:
+def cell(match: dict[str, Any]) -> str:
     """Return a sentence for a cell, its word in bold and other Markdown escaped."""
-    left, right = found["sides"]
-    plain = (re.sub(r"([|`*_<>\[\]\\\\])", r"\\\1", part) for part in (left, found["word"], right))
+    left, right = match["sides"]
+    plain = (re.sub(r"([|`*_<>\[\]\\\\])", r"\\\1", part) for part in (left, match["word"], right))
     return "{} **{}** {}".format(*plain).strip()
 
 

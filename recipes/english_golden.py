@@ -31,7 +31,7 @@ DIMENSIONS = 6
 
 
 def main(name: str, out: Path) -> None:
-    """Write the first dimensions of each half, and the length, of every vector."""
+    """Write the norm of every vector, and the first dimensions of both halves."""
     elmo = elmokit.load(name, device="cpu")
     golden = []
     for sentence in SENTENCES:

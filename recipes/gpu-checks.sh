@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, in one go: the tests, the speeds of training and of reading,
-# the kill and resume, a head learned for bare weights, a batch that does not fit. About 6 minutes
-# on one H200; each part is skipped if its result is there.
+# Run all checks that need a GPU: the tests, the throughput of training and embedding, killing and
+# resuming a run, training a head for weights without one, and a batch that exceeds the memory.
+# This takes about 6 minutes on one H200. Parts with existing results are skipped.
 #
 # Needs: one CUDA GPU, a prepared corpus DATA (see english.md) and a small text (a few MB).
 # Run as: bash recipes/gpu-checks.sh OUT DATA TEXT.txt
-#         ONLY=kill.txt,reader.json bash recipes/gpu-checks.sh ...     (some parts)
+#         ONLY=kill.txt,reader.json bash recipes/gpu-checks.sh ...     (only these parts)
 set -uo pipefail
 out=$(realpath -m "$1") data=$2 text=$3
 here=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$out"
 
-part() { # NAME COMMAND...: what it prints goes to OUT/NAME
+part() { # NAME COMMAND...: write the output of the command to OUT/NAME
   local name=$1
   shift
   [[ -s "$out/$name" || ",${ONLY:-$name}," != *",$name,"* ]] && return
@@ -36,7 +36,7 @@ finetune() {
 }
 part finetune.json finetune
 
-too_large() { # it must fail, and say what to do
+too_large() { # must fail with an error message that says what to do
   ! elmo train "$data" -o "$out/large" --preset original --max-steps 2 --set step.rows=65536 2>&1
 }
 part too-large.txt too_large

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# A run on a GPU, killed with -9 after step 33 and resumed from the checkpoint of step 20, against one
-# that was never stopped: losses and weights must be the same to the bit.
+# Compare two training runs on a GPU: one that is killed with SIGKILL after step 33 and resumed from
+# the checkpoint of step 20, and one without interruption. Losses and weights must be bit-identical.
 #
-# Needs: one CUDA GPU and any text of about 2 MB. Took a minute on one H200 (2026-11-15: 60 of 60
+# Needs: one CUDA GPU and any text of about 2 MB. This takes a minute on one H200 (2026-11-15: 60 of 60
 # losses and all weights identical).
 #
 # Run as: bash recipes/gpu-kill.sh OUT TEXT.txt
 set -euo pipefail
 out=$1 text=$2
-export CUBLAS_WORKSPACE_CONFIG=:4096:8 # what torch asks for to be deterministic
+export CUBLAS_WORKSPACE_CONFIG=:4096:8 # required by PyTorch for deterministic results
 mkdir -p "$out"
 [ -d "$out/data" ] || elmo prepare "$text" --valid 0.05 -o "$out/data"
 settings=(--preset small --max-steps 60 --deterministic --set log_every=1 --set evaluate_every=0

@@ -48,8 +48,8 @@ from elmokit.search.neighbors import NeighborFilter
 QUERY = "He will [play] in the final ."
 TOP = "top"
 QUERIES = 200
-PART = 16384
-CELLS = 2048  # of faiss
+PART_ROWS = 16384
+FAISS_CELLS = 2048
 RECALL = 0.95
 
 
@@ -70,14 +70,14 @@ def main() -> None:
         return dict(json.loads(path.read_text()))
 
     common = ["--split", "--precision", "fast", "--json", "--quiet", "--resume"]
-    figures = {
+    results = {
         "build": step("build", lambda: command(["index", str(args.text), "-o", folder, *common])),
         "queries": step("queries", lambda: queries(folder)),
         "ann": step("ann", lambda: command(["index", "-o", folder, "--ann", "top", "--json"])),
         "ann_queries": step("ann-queries", lambda: ann_queries(folder)),
         "faiss_and_parquet": step("faiss", lambda: faiss_and_parquet(folder, args.work / "faiss")),
     }
-    about = {
+    metadata = {
         "command": "python recipes/index-figures.py TEXT --work FOLDER",
         "text": "Simple English Wikipedia, the first 5,750,000 bytes",
         "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, shared",
@@ -86,8 +86,8 @@ def main() -> None:
         "seed": 0,
         "elmokit": elmokit.__version__,
     }
-    args.out.write_text(json.dumps({**about, **figures}, indent=1) + "\n")
-    for line in tables(figures):
+    args.out.write_text(json.dumps({**metadata, **results}, indent=1) + "\n")
+    for line in tables(results):
         sys.stdout.write(line + "\n")
 
 
@@ -120,32 +120,39 @@ def queries(folder: Path) -> dict[str, Any]:
     elmo = elmokit.load(device="cpu")
     index = TokenIndex.open(folder)
     elmo.neighbors(QUERY, index)
-    before = own_mb()
+    before = anonymous_mb()
     top = {"layer": TOP}
-    figures: dict[str, Any] = {"bytes": folder_bytes(folder), "tokens": index.n_tokens}
-    figures["top"] = timed(lambda _: index.neighbors([QUERY], elmo, **top), 5)
-    figures["every_layer_and_average"] = timed(lambda _: index.neighbors([QUERY], elmo), 3)
+    results: dict[str, Any] = {"bytes": folder_bytes(folder), "tokens": index.n_tokens}
+    results["top"] = measure_time(lambda _: index.neighbors([QUERY], elmo, **top), 5)
+    results["every_layer_and_average"] = measure_time(lambda _: index.neighbors([QUERY], elmo), 3)
     same = NeighborFilter(words="same")
-    figures["same_word"] = timed(lambda _: index.neighbors([QUERY], elmo, filter=same, **top), 5)
+    results["same_word"] = measure_time(
+        lambda _: index.neighbors([QUERY], elmo, filter=same, **top), 5
+    )
     other = NeighborFilter(words="other", other_sentences=True)
-    figures["other_words"] = timed(lambda _: index.neighbors([QUERY], elmo, filter=other, **top), 5)
-    numbers = list(range(0, index.n_tokens, index.n_tokens // 32))[:32]
-    figures["32_queries"] = timed(lambda _: index.neighbors(numbers, **top), 2)
-    figures["added_mb"] = own_mb() - before
-    return figures
+    results["other_words"] = measure_time(
+        lambda _: index.neighbors([QUERY], elmo, filter=other, **top), 5
+    )
+    query_ids = list(range(0, index.n_tokens, index.n_tokens // 32))[:32]
+    results["32_queries"] = measure_time(lambda _: index.neighbors(query_ids, **top), 2)
+    results["added_mb"] = anonymous_mb() - before
+    return results
 
 
 def ann_queries(folder: Path) -> dict[str, Any]:
     """Time approximate queries with and without filters."""
     index = TokenIndex.open(folder)
-    numbers = sample(index)
+    query_ids = sample(index)
     index.neighbors([1], layer=TOP, ann=True)
     other = NeighborFilter(words="other", other_sentences=True)
 
     def query(i: int, filter: NeighborFilter | None = None) -> None:
-        index.neighbors([int(numbers[i])], layer=TOP, ann=True, filter=filter)
+        index.neighbors([int(query_ids[i])], layer=TOP, ann=True, filter=filter)
 
-    return {"top": timed(query, 20), "other_words": timed(lambda i: query(i, other), 20)}
+    return {
+        "top": measure_time(query, 20),
+        "other_words": measure_time(lambda i: query(i, other), 20),
+    }
 
 
 # -------------------------------------------------------------------------------- faiss and Parquet
@@ -157,36 +164,40 @@ def faiss_and_parquet(folder: Path, work: Path) -> dict[str, Any]:
     index = TokenIndex.open(folder)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    figures: dict[str, Any] = {}
-    figures["write"] = phase(lambda: write_parquet(index, work))
-    figures["parquet_bytes"] = folder_bytes(work)
-    numbers = sample(index)
-    asked = index.vectors(top_layer(index), numbers.tolist())
-    figures["exact"] = timed(lambda i: scan_parquet(work, asked[i]), 5)
-    figures["flat"] = phase(lambda: build_flat(index, work))
+    results: dict[str, Any] = {}
+    results["write"] = measure_time_and_memory(lambda: write_parquet(index, work))
+    results["parquet_bytes"] = folder_bytes(work)
+    query_ids = sample(index)
+    query_vectors = index.vectors(top_layer(index), query_ids.tolist())
+    results["exact"] = measure_time(lambda i: scan_parquet(work, query_vectors[i]), 5)
+    results["flat"] = measure_time_and_memory(lambda: build_flat(index, work))
     flat: Any = faiss.read_index(str(work / "flat.faiss"), faiss.IO_FLAG_MMAP)
-    figures["flat_query"] = timed(lambda i: flat.search(asked[i][None], 11), 5)
-    figures["ann"] = phase(lambda: build_faiss(index, work))
-    figures["bytes"] = folder_bytes(work)
-    made: Any = faiss.read_index(str(work / "top.faiss"), faiss.IO_FLAG_MMAP)
+    results["flat_query"] = measure_time(lambda i: flat.search(query_vectors[i][None], 11), 5)
+    results["ann"] = measure_time_and_memory(lambda: build_faiss(index, work))
+    results["bytes"] = folder_bytes(work)
+    ann_index: Any = faiss.read_index(str(work / "top.faiss"), faiss.IO_FLAG_MMAP)
     truth = [
         index.neighbors([int(n)], layer=TOP, filter=NeighborFilter(distinct="token"))
-        for n in numbers
+        for n in query_ids
     ]
-    tenth = [found[0].by_layer["layer 2"][-1].score for found in truth]
-    made.nprobe = 1
+    tenth_scores = [exact[0].by_layer["layer 2"][-1].score for exact in truth]
+    ann_index.nprobe = 1
     while True:
-        right = 0
-        for row, number in enumerate(numbers):
-            scores = [s for n, s in search_faiss(index, made, asked[row]) if n != number][:10]
-            right += sum(score >= tenth[row] - 1e-6 for score in scores)
-        figures["recall_at_10"] = right / (10 * len(numbers))
-        if figures["recall_at_10"] >= RECALL or made.nprobe >= CELLS:
+        n_correct = 0
+        for row, number in enumerate(query_ids):
+            scores = [
+                s for n, s in search_faiss(index, ann_index, query_vectors[row]) if n != number
+            ][:10]
+            n_correct += sum(score >= tenth_scores[row] - 1e-6 for score in scores)
+        results["recall_at_10"] = n_correct / (10 * len(query_ids))
+        if results["recall_at_10"] >= RECALL or ann_index.nprobe >= FAISS_CELLS:
             break
-        made.nprobe *= 2
-    figures["probes"] = made.nprobe
-    figures["ann_query"] = timed(lambda i: search_faiss(index, made, asked[i]), 20)
-    return figures
+        ann_index.nprobe *= 2
+    results["probes"] = ann_index.nprobe
+    results["ann_query"] = measure_time(
+        lambda i: search_faiss(index, ann_index, query_vectors[i]), 20
+    )
+    return results
 
 
 def top_layer(index: TokenIndex) -> LayerChoice:
@@ -194,11 +205,11 @@ def top_layer(index: TokenIndex) -> LayerChoice:
     return index.parse_layers(TOP)[0]
 
 
-def vectors_of(index: TokenIndex) -> Iterator[tuple[Any, FloatArray]]:
+def vector_parts(index: TokenIndex) -> Iterator[tuple[Any, FloatArray]]:
     """Yield the vectors of the top layer in parts, with the other columns of the tokens."""
     name = column_name(top_layer(index))
-    for first in range(0, index.n_tokens, PART):
-        rows = range(first, min(first + PART, index.n_tokens))
+    for first in range(0, index.n_tokens, PART_ROWS):
+        rows = range(first, min(first + PART_ROWS, index.n_tokens))
         columns = ["token", "word", "sentence_hash", "position", name]
         table = index.tables["tokens"].take(list(rows), columns=columns).combine_chunks()
         vectors = table.column(name).chunk(0).flatten().to_numpy().reshape(len(rows), -1)
@@ -207,7 +218,7 @@ def vectors_of(index: TokenIndex) -> Iterator[tuple[Any, FloatArray]]:
 
 def write_parquet(index: TokenIndex, work: Path) -> None:
     """Write one file per part."""
-    for number, (table, vectors) in enumerate(vectors_of(index)):
+    for number, (table, vectors) in enumerate(vector_parts(index)):
         table = table.append_column("vector", vector_column(vectors))
         parquet.write_table(table, work / f"part-{number:06d}.parquet", compression="none")
 
@@ -229,25 +240,27 @@ def scan_parquet(work: Path, query: FloatArray) -> TopK:
 def build_flat(index: TokenIndex, work: Path) -> None:
     """Build an index for exact search with float16 vectors."""
     flat = faiss.index_factory(index.meta.dim, "SQfp16", faiss.METRIC_INNER_PRODUCT)
-    for _, vectors in vectors_of(index):
+    for _, vectors in vector_parts(index):
         flat.add(normalize(vectors))
     faiss.write_index(flat, str(work / "flat.faiss"))
 
 
 def build_faiss(index: TokenIndex, work: Path) -> None:
     """Build an inverted file index with one byte per dimension."""
-    made = faiss.index_factory(index.meta.dim, f"IVF{CELLS},SQ8", faiss.METRIC_INNER_PRODUCT)
-    draw = np.random.default_rng(0)
-    rows = np.sort(draw.choice(index.n_tokens, size=40 * CELLS, replace=False)).tolist()
-    made.train(index.vectors(top_layer(index), rows))
-    for _, vectors in vectors_of(index):
-        made.add(normalize(vectors))
-    faiss.write_index(made, str(work / "top.faiss"))
+    ann_index = faiss.index_factory(
+        index.meta.dim, f"IVF{FAISS_CELLS},SQ8", faiss.METRIC_INNER_PRODUCT
+    )
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.choice(index.n_tokens, size=40 * FAISS_CELLS, replace=False)).tolist()
+    ann_index.train(index.vectors(top_layer(index), rows))
+    for _, vectors in vector_parts(index):
+        ann_index.add(normalize(vectors))
+    faiss.write_index(ann_index, str(work / "top.faiss"))
 
 
-def search_faiss(index: TokenIndex, made: Any, query: FloatArray) -> list[tuple[int, float]]:
+def search_faiss(index: TokenIndex, ann_index: Any, query: FloatArray) -> list[tuple[int, float]]:
     """Search 110 candidates and return the 11 nearest tokens by their exact scores."""
-    _, (candidates,) = made.search(query[None], 110)
+    _, (candidates,) = ann_index.search(query[None], 110)
     candidates = np.sort(candidates[candidates >= 0])
     best = TopK(11)
     best.add((index.vectors(top_layer(index), candidates.tolist()) @ query)[None], candidates)
@@ -262,7 +275,7 @@ def sample(index: TokenIndex) -> Any:
     return np.sort(np.random.default_rng(1).choice(index.n_tokens, QUERIES, replace=False))
 
 
-def timed(work: Callable[[int], object], times: int) -> dict[str, float]:
+def measure_time(work: Callable[[int], object], times: int) -> dict[str, float]:
     """Return the median CPU and elapsed seconds of several runs."""
     cpu, wall = [], []
     for i in range(times):
@@ -273,28 +286,28 @@ def timed(work: Callable[[int], object], times: int) -> dict[str, float]:
     return {"cpu": round(float(np.median(cpu)), 4), "wall": round(float(np.median(wall)), 4)}
 
 
-def phase(work: Callable[[], object]) -> dict[str, float]:
+def measure_time_and_memory(work: Callable[[], object]) -> dict[str, float]:
     """Return the seconds of one run, and the peak growth of memory in MB."""
-    before, stop = own_mb(), threading.Event()
+    before, stop = anonymous_mb(), threading.Event()
     peak = before
 
     def watch() -> None:
         nonlocal peak
         while not stop.wait(0.05):
-            peak = max(peak, own_mb())
+            peak = max(peak, anonymous_mb())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        seconds = timed(lambda _: work(), 1)
+        seconds = measure_time(lambda _: work(), 1)
     finally:
         stop.set()
         watcher.join()
     return {**seconds, "peak_mb": peak - before}
 
 
-def own_mb() -> int:
-    """Return the anonymous memory of this process in MB."""
+def anonymous_mb() -> int:
+    """Return the anonymous memory of this process in MB (without mapped files)."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) // 1024 for line in status.splitlines() if "RssAnon" in line)
 
@@ -302,15 +315,15 @@ def own_mb() -> int:
 # ----------------------------------------------------------------------------------------- tables
 
 
-def tables(figures: dict[str, Any]) -> list[str]:
+def tables(results: dict[str, Any]) -> list[str]:
     """Return the tables of docs/how-to/search.md."""
-    build, own, ann = figures["build"], figures["queries"], figures["ann"]
-    other, near = figures["faiss_and_parquet"], figures["ann_queries"]
-    about = ann["ann"]["layer 2"]
+    build, exact, ann = results["build"], results["queries"], results["ann"]
+    external, approximate = results["faiss_and_parquet"], results["ann_queries"]
+    ann_info = ann["ann"]["layer 2"]
     lines = [
-        f"{build['tokens']:,} tokens, {build['sentences']:,} sentences, {build['words']:,} words; "
+        f"{build['tokens']:,} tokens, {build['sentences']:,} sentences, {build['words']:,} distinct words; "
         f"built in {build['cpu_seconds']} s with at most {build['peak_mb']:,} MB of memory; "
-        f"{own['bytes'] / 1e9:.2f} GB on disk.",
+        f"{exact['bytes'] / 1e9:.2f} GB on disk.",
         "",
         "| Query | CPU time |",
         "|---|---|",
@@ -322,21 +335,21 @@ def tables(figures: dict[str, Any]) -> list[str]:
         ("exact, top layer, other words in other sentences", "other_words"),
         ("exact, top layer, 32 queries at once", "32_queries"),
     ):
-        lines.append(f"| {label} | {own[key]['cpu']:.2f} s |")
+        lines.append(f"| {label} | {exact[key]['cpu']:.2f} s |")
     lines += [
-        f"| approximate, top layer | {1000 * near['top']['cpu']:.0f} ms |",
+        f"| approximate, top layer | {1000 * approximate['top']['cpu']:.0f} ms |",
         f"| approximate, other words in other sentences | "
-        f"{1000 * near['other_words']['cpu']:.0f} ms |",
+        f"{1000 * approximate['other_words']['cpu']:.0f} ms |",
         "",
         "| Top layer only, one thread | elmokit (Lance) | Parquet scan | faiss |",
         "|---|---|---|---|",
-        f"| exact query | {own['top']['cpu']:.2f} s | {other['exact']['cpu']:.1f} s "
-        f"| {other['flat_query']['cpu']:.3f} s |",
-        f"| build an approximate index | {ann['cpu_seconds']} s | | {other['ann']['cpu']:.0f} s |",
-        f"| memory for it | {ann['peak_mb']:,} MB | | {other['ann']['peak_mb']:,.0f} MB |",
-        f"| recall@10 | {about['recall_at_10']:.3f} | | {other['recall_at_10']:.3f} |",
-        f"| approximate query | {1000 * near['top']['cpu']:.0f} ms | | "
-        f"{1000 * other['ann_query']['cpu']:.0f} ms |",
+        f"| exact query | {exact['top']['cpu']:.2f} s | {external['exact']['cpu']:.1f} s "
+        f"| {external['flat_query']['cpu']:.3f} s |",
+        f"| build an approximate index | {ann['cpu_seconds']} s | | {external['ann']['cpu']:.0f} s |",
+        f"| memory for building it | {ann['peak_mb']:,} MB | | {external['ann']['peak_mb']:,.0f} MB |",
+        f"| recall@10 | {ann_info['recall_at_10']:.3f} | | {external['recall_at_10']:.3f} |",
+        f"| approximate query | {1000 * approximate['top']['cpu']:.0f} ms | | "
+        f"{1000 * external['ann_query']['cpu']:.0f} ms |",
     ]
     return lines
 

@@ -1,4 +1,4 @@
-"""Draw the chart and write the tables of what each layer knows. Measures nothing.
+"""Draw the chart and write the tables of "What each layer knows" from stored results.
 
 Run as, from the root of the repository:
     python recipes/layer-chart.py
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marks import between
+from marks import replace_between
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from published_probes import POS_LAYERS, WSD_LAYERS
@@ -26,7 +26,7 @@ from elmokit.plot.figure import COLORS, GRAY, ElmoFigure, save_figure
 LAYERS = ("layer 0", "layer 1", "layer 2")
 KINDS = ("inflected", "derived", "compound", "misspelled", "made-up", "look-alike")
 # Color and marker of each model.
-LOOK = {
+STYLES = {
     name: {"color": color, "marker": marker, "linestyle": ""}
     for name, color, marker in (
         ("english", COLORS[0], "o"),
@@ -75,8 +75,8 @@ def main() -> None:
     args = parser.parse_args()
     panels, related = read_panels(args.results), read_related(args.results)
     save_figure(draw(panels, related), args.out)
-    text = between(args.page.read_text("utf-8"), "layers", layer_table(panels))
-    args.page.write_text(between(text, "morphology", related_table(related)), "utf-8")
+    text = replace_between(args.page.read_text("utf-8"), "layers", layer_table(panels))
+    args.page.write_text(replace_between(text, "morphology", related_table(related)), "utf-8")
 
 
 # ------------------------------------------------------------------------------------------ reading
@@ -85,54 +85,54 @@ def main() -> None:
 def read_panels(results: Path) -> list[Panel]:
     """Read the scores of the three probes that compare layers."""
     original = _json(results / "probes/english-original.json")
-    pos = _named(_json(results / "probes/pos.json")["runs"])["XPOS, precision exact"]
-    wsd = _named(_json(results / "probes/wsd.json")["runs"])["Precision fast"]
+    pos = _by_name(_json(results / "probes/pos.json")["runs"])["XPOS, precision exact"]
+    wsd = _by_name(_json(results / "probes/wsd.json")["runs"])["Precision fast"]
     wic = _json(results / "analysis/wic.json")
     ours = {"english": (pos, wsd, wic)}
     ours["english-original"] = (original["pos"], original["wsd"], original["wic"])
 
-    def series(which: int, figure: Any) -> dict[str, dict[str, Point]]:
+    def series(part: int, to_point: Callable[[Any], Point]) -> dict[str, dict[str, Point]]:
         return {
             model: {
-                layer: figure(found)
-                for layer, found in _named(parts[which]["results"]).items()
+                layer: to_point(result)
+                for layer, result in _by_name(parts[part]["results"]).items()
                 if layer in LAYERS
             }
             for model, parts in ours.items()
         }
 
-    def accuracy(found: dict[str, Any]) -> Point:
-        return _point(found["accuracy"], found["interval"])
+    def accuracy(result: dict[str, Any]) -> Point:
+        return _point(result["accuracy"], result["interval"])
 
     paper = {
-        instrument: {layer: Point(figures.bilm) for layer, figures in published.items()}
-        for instrument, published in (("pos", POS_LAYERS), ("wsd", WSD_LAYERS))
+        probe: {layer: Point(scores.bilm) for layer, scores in published.items()}
+        for probe, published in (("pos", POS_LAYERS), ("wsd", WSD_LAYERS))
     }
-    tag = _named(pos["results"])["most frequent tag"]["accuracy"]
-    sense = _named(wsd["results"])["first sense of WordNet"]["f1"]["ALL"]
-    form = _named(wic["results"])["same form"]["overall"]["accuracy"]
+    most_frequent_tag = _by_name(pos["results"])["most frequent tag"]["accuracy"]
+    first_sense = _by_name(wsd["results"])["first sense of WordNet"]["f1"]["ALL"]
+    same_form = _by_name(wic["results"])["same form"]["overall"]["accuracy"]
     return [
         Panel(
             "Parts of speech",
             "accuracy of a linear probe, %",
             (80, 85, 90, 95, 100),
             series(0, accuracy) | {"Peters et al. 2018": paper["pos"]},
-            ("most frequent tag", 100 * tag),
+            ("most frequent tag", 100 * most_frequent_tag),
         ),
         Panel(
             "Word senses",
             "F1 of the nearest sense, %",
             (45, 50, 55, 60, 65, 70),
-            series(1, lambda found: _point(found["f1"]["ALL"], found["interval"]))
+            series(1, lambda result: _point(result["f1"]["ALL"], result["interval"]))
             | {"Peters et al. 2018": paper["wsd"]},
-            ("first sense", 100 * sense),
+            ("first sense", 100 * first_sense),
         ),
         Panel(
             "Same sense (WiC)",
             "accuracy of a cosine threshold, %",
             (50, 55, 60, 65, 70),
-            series(2, lambda found: accuracy(found["overall"])),
-            ("same form", 100 * form),
+            series(2, lambda result: accuracy(result["overall"])),
+            ("same form", 100 * same_form),
         ),
     ]
 
@@ -148,8 +148,8 @@ def read_related(results: Path) -> dict[str, dict[str, float]]:
         "GloVe, 50 dimensions": english["static_figures"],
     }
     return {
-        model: {kind: 100 * figures[kind]["in_ten"] for kind in KINDS if kind in figures}
-        for model, figures in by_model.items()
+        model: {kind: 100 * scores[kind]["in_ten"] for kind in KINDS if kind in scores}
+        for model, scores in by_model.items()
     }
 
 
@@ -157,12 +157,8 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text("utf-8"))
 
 
-def _named(items: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _by_name(items: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {item["name"]: item for item in items}
-
-
-def _label(kind: str) -> str:
-    return kind.replace("misspelled", "misspelled")
 
 
 def _point(value: float, interval: Sequence[float]) -> Point:
@@ -195,7 +191,7 @@ def related_table(related: dict[str, dict[str, float]]) -> list[str]:
     ]
     for kind in KINDS:
         cells = (f"{shares[kind]:.0f}" if kind in shares else "" for shares in related.values())
-        lines.append(f"| {_label(kind)} | {' | '.join(cells)} |")
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
     return lines
 
 
@@ -212,14 +208,14 @@ def draw(panels: Sequence[Panel], related: dict[str, dict[str, float]]) -> ElmoF
         "panel: share of related words among the 10 nearest of 20,000 words in layer 0.",
         layout="constrained",
     )
-    *places, last = figure.subplots(2, 2).flatten()
-    for axes, panel in zip(places, panels, strict=True):
+    *panel_axes, last = figure.subplots(2, 2).flatten()
+    for axes, panel in zip(panel_axes, panels, strict=True):
         _draw_panel(axes, panel)
     _draw_related(last, related)
-    for axes in (*places, last):
+    for axes in (*panel_axes, last):
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
-    handles = [Line2D([], [], label=name, **look) for name, look in LOOK.items()]
+    handles = [Line2D([], [], label=name, **style) for name, style in STYLES.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
@@ -238,22 +234,22 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.text(2.5, value - 0.4, name, ha="right", va="top", color=GRAY, fontsize=8)
     for i, (model, points) in enumerate(panel.series.items()):
         # Shifted slightly, so that intervals do not overlap.
-        places = {x: j + (i - 0.5) * 0.1 for j, x in enumerate(LAYERS) if x in points}
-        values = [points[layer].value for layer in places]
-        axes.plot([*places.values()], values, **{**LOOK[model], "linestyle": "-"})
-        for layer, x in places.items():
+        positions = {x: j + (i - 0.5) * 0.1 for j, x in enumerate(LAYERS) if x in points}
+        values = [points[layer].value for layer in positions]
+        axes.plot([*positions.values()], values, **{**STYLES[model], "linestyle": "-"})
+        for layer, x in positions.items():
             if (interval := points[layer].interval) is not None:
-                axes.plot([x, x], interval, color=LOOK[model]["color"], linewidth=2.5)
+                axes.plot([x, x], interval, color=STYLES[model]["color"], linewidth=2.5)
 
 
 def _draw_related(axes: Axes, related: dict[str, dict[str, float]]) -> None:
     _title(axes, "Related words, layer 0", "% among the 10 nearest")
     axes.set(xlim=(-4, 104), xticks=(0, 50, 100), ylim=(len(KINDS) - 0.5, -0.5))
-    axes.set_yticks(range(len(KINDS)), [_label(kind) for kind in KINDS])
+    axes.set_yticks(range(len(KINDS)), KINDS)
     axes.grid(axis="x", color="#dfe3e8")
     for model, shares in related.items():
         rows = [row for row, kind in enumerate(KINDS) if kind in shares]
-        axes.plot([shares[KINDS[row]] for row in rows], rows, **LOOK[model])
+        axes.plot([shares[KINDS[row]] for row in rows], rows, **STYLES[model])
 
 
 if __name__ == "__main__":

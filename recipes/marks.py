@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def between(text: str, mark: str, lines: Sequence[str]) -> str:
+def replace_between(text: str, mark: str, lines: Sequence[str]) -> str:
     """Replace the lines between the two markers of a name."""
     begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
     if text.count(begin) != 1 or text.count(end) != 1:

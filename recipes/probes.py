@@ -42,6 +42,7 @@ from elmokit.probes.reports import json_values
 from elmokit.probes.statistics import difference
 from elmokit.probes.wordnet import read_semcor, read_wordnet
 from elmokit.probes.wsd import measure_wsd
+from elmokit.progress import plural
 
 
 def main() -> None:
@@ -65,32 +66,38 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/probes.md"))
     args = parser.parse_args()
     if (args.semcor is None) != (args.wsd is None):
-        parser.error("--semcor and --wsd go together")
+        parser.error("--semcor and --wsd must be used together")
     args.out.mkdir(parents=True, exist_ok=True)
     args.page.parent.mkdir(parents=True, exist_ok=True)
 
     static = load_static(args.static)
     if args.ud:
-        pos_figures(args, static)
+        run_pos_probes(args, static)
     if args.semcor:
-        wsd_figures(args, static)
-    made = {part: json.loads(p.read_text()) for part in PARTS if (p := path(args, part)).exists()}
-    args.page.write_text("\n".join(page(made)) + "\n", "utf-8")
+        run_wsd_probes(args, static)
+    results = {
+        part: json.loads(file.read_text())
+        for part in PARTS
+        if (file := results_file(args, part)).exists()
+    }
+    args.page.write_text("\n".join(page(results)) + "\n", "utf-8")
 
 
-def path(args: argparse.Namespace, part: str) -> Path:
+def results_file(args: argparse.Namespace, part: str) -> Path:
     """Return the results file of a part."""
     return Path(args.out) / f"{part}.json"
 
 
-def write(args: argparse.Namespace, part: str, **figures: list[dict[str, Any]]) -> None:
+def write(args: argparse.Namespace, part: str, **results: list[dict[str, Any]]) -> None:
     """Write the results of a part and keep those of other runs."""
-    old = json.loads(path(args, part).read_text()) if path(args, part).exists() else {}
+    file = results_file(args, part)
+    old = json.loads(file.read_text()) if file.exists() else {}
     values = dict(old)
-    for kind, made in figures.items():
-        new = {item["name"] for item in made}
-        values[kind] = [*(i for i in old.get(kind, []) if i["name"] not in new), *made]
-    path(args, part).write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    for kind, items in results.items():
+        new_names = {item["name"] for item in items}
+        kept = [item for item in old.get(kind, []) if item["name"] not in new_names]
+        values[kind] = [*kept, *items]
+    file.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def load(args: argparse.Namespace, precision: str) -> elmokit.ElmoModel:
@@ -98,17 +105,17 @@ def load(args: argparse.Namespace, precision: str) -> elmokit.ElmoModel:
     return elmokit.load(args.model, device=args.device, precision=precision)
 
 
-def from_state(args: argparse.Namespace) -> str:
+def state_suffix(args: argparse.Namespace) -> str:
     """Return the suffix of a run's name for a state other than the default."""
     return "" if args.state == "reset" else f", state {args.state}"
 
 
-def described(args: argparse.Namespace, elmo: elmokit.ElmoModel) -> dict[str, Any]:
-    """Describe how a run was made."""
-    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+def run_metadata(args: argparse.Namespace, elmo: elmokit.ElmoModel) -> dict[str, Any]:
+    """Return the command, model, settings and machine of a run."""
+    arguments = [Path(a).name if "/" in a else a for a in sys.argv[1:]]
     gpu = f"one {torch.cuda.get_device_name()}, " if elmo.device.type == "cuda" else ""
     return {
-        "command": " ".join(["python recipes/probes.py", *words]),
+        "command": " ".join(["python recipes/probes.py", *arguments]),
         "model": elmo.metadata.get("name") or Path(elmo.source or "model").name,
         "shape": f"{elmo.config.n_layers} layers of {elmo.config.output_dim}",
         "precision": elmo.precision,
@@ -124,45 +131,47 @@ def described(args: argparse.Namespace, elmo: elmokit.ElmoModel) -> dict[str, An
 # ---------------------------------------------------------------------------------------- measuring
 
 
-def pos_figures(args: argparse.Namespace, static: StaticVectors) -> None:
-    """Probe for parts of speech with each tag set and precision; write after each run."""
+def run_pos_probes(args: argparse.Namespace, static: StaticVectors) -> None:
+    """Probe for parts of speech with each tag set and precision. Write the results of each run."""
     costs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary:
         args.cache = args.cache or temporary
-        right: dict[str, Correct] = {}
+        correct: dict[str, Correct] = {}
         for precision in args.precision:
             elmo = load(args, precision)
             for tags in args.tags:
                 treebank = read_treebank(args.ud, tags)
-                run, found = pos_run(args, elmo, treebank, tags, static)
+                run, by_name = run_pos_probe(args, elmo, treebank, tags, static)
                 write(args, "pos", runs=[run])
-                right |= {f"{tags}, {name}, {precision}": r for name, r in found.items()}
+                correct |= {
+                    f"{tags}, {name}, {precision}": array for name, array in by_name.items()
+                }
         for tags in args.tags if len(args.precision) == 2 else ():
             treebank = read_treebank(args.ud, tags)
             words = collect_words(treebank)
             clusters = words.clusters[words.rows[2]]
             for name in (c.label for c in LayerChoice.parse_all(args.layer, elmo.config.n_layers)):
                 pair = (f"{tags}, {name}, fast", f"{tags}, {name}, exact")
-                cost = difference(right, clusters, *pair, seed=args.seed)
+                cost = difference(correct, clusters, *pair, seed=args.seed)
                 assert cost is not None
                 costs.append({"name": f"{tags}, {name}", **json_values(cost)})
     if costs:
         write(args, "pos", fast_less_exact=costs)
 
 
-def pos_run(
+def run_pos_probe(
     args: argparse.Namespace,
     elmo: elmokit.ElmoModel,
     treebank: Treebank,
     tags: str,
     static: StaticVectors,
 ) -> tuple[dict[str, Any], dict[str, Correct]]:
-    """Probe once; return the results, and the correctness of each word by layer."""
-    right: dict[str, Correct] = {}
+    """Run a probe. Return its results, and whether it tagged each word correctly, by layer."""
+    correct: dict[str, Correct] = {}
     with step_bar(enabled=True) as progress:
 
-        def take(result: PosResult, correct: Correct) -> None:
-            right[result.name] = correct
+        def on_result(result: PosResult, is_correct: Correct) -> None:
+            correct[result.name] = is_correct
             print(f"{result.name}: {result.accuracy:.2%}", file=sys.stderr)  # noqa: T201
 
         report = measure_pos(
@@ -175,14 +184,14 @@ def pos_run(
             seeds=range(args.seed, args.seed + args.runs),
             cache=args.cache,
             progress=progress,
-            on_result=take,
+            on_result=on_result,
         )
-    name = f"{tags.upper()}, precision {elmo.precision}{from_state(args)}"
-    return {"name": name, **described(args, elmo), **json_values(report)}, right
+    name = f"{tags.upper()}, precision {elmo.precision}{state_suffix(args)}"
+    return {"name": name, **run_metadata(args, elmo), **json_values(report)}, correct
 
 
-def wsd_figures(args: argparse.Namespace, static: StaticVectors) -> None:
-    """Probe for word senses in each precision; write after each run."""
+def run_wsd_probes(args: argparse.Namespace, static: StaticVectors) -> None:
+    """Probe for word senses in each precision. Write the results of each run."""
     wordnet = read_wordnet(args.wordnet)
     sets = read_sets(args.wsd)
     training = read_semcor(args.semcor)
@@ -200,8 +209,8 @@ def wsd_figures(args: argparse.Namespace, static: StaticVectors) -> None:
                 seed=args.seed,
                 progress=progress,
             )
-        name = f"Precision {precision}{from_state(args)}"
-        run = {"name": name, **described(args, elmo), **json_values(report)}
+        name = f"Precision {precision}{state_suffix(args)}"
+        run = {"name": name, **run_metadata(args, elmo), **json_values(report)}
         write(args, "wsd", runs=[run])
 
 
@@ -210,20 +219,20 @@ def wsd_figures(args: argparse.Namespace, static: StaticVectors) -> None:
 PARTS = ("pos", "wsd")
 
 
-def page(made: dict[str, dict[str, Any]]) -> Iterator[str]:
+def page(results: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of the page."""
     yield "# Probes: syntax and word senses"
     yield ""
     yield "For a summary, see [what each layer knows](explanation/what-each-layer-knows.md)."
     yield "This page is generated by `recipes/probes.py` from `results/probes/*.json`."
-    if "pos" in made:
-        yield from pos_page(made["pos"])
-    if "wsd" in made:
-        yield from wsd_page(made["wsd"])
+    if "pos" in results:
+        yield from pos_page(results["pos"])
+    if "wsd" in results:
+        yield from wsd_page(results["wsd"])
 
 
-def made_with(run: dict[str, Any]) -> str:
-    """Return a line with the model, machine and command behind a table."""
+def provenance(run: dict[str, Any]) -> str:
+    """Return a line with the model, the machine and the command that produced a table."""
     return (
         f"Model: {run['model']} ({run['shape']}, state {run['state']}). Machine: "
         f"{run['machine']}. Date: {run['date']}. Command: `{run['command']}`"
@@ -242,11 +251,12 @@ def pos_page(values: dict[str, Any]) -> Iterator[str]:
     )
     for run in sorted(values["runs"], key=lambda run: run["tags"], reverse=True):  # XPOS first
         train, dev, test = run["words"]
+        n_seeds = len(run["results"][-1]["by_seed"])
         yield (
             f"\n### {run['name']}\n\nThe data has {run['classes']} tags, {train:,} training "
             f"words, {dev:,} words for early stopping and {test:,} test words. Of the test words, "
             f"{run['unseen']:,} do not occur in the training data. For each layer, we trained "
-            f"{len(run['results'][-1]['by_seed'])} probes with different seeds.\n"
+            f"one probe per seed ({plural(n_seeds, 'seed')}).\n"
         )
         rows = []
         for result in run["results"]:
@@ -265,8 +275,8 @@ def pos_page(values: dict[str, Any]) -> Iterator[str]:
             )
         titles = ["Vectors", "Accuracy", "Std. dev.", "Unseen words", "Paper (PTB)", "CoVe (PTB)"]
         yield from table(titles, rows)
-        yield from compared(run, "+0.5" if run["tags"] == "xpos" else None)
-        yield f"\n{made_with(run)}"
+        yield from layer_difference(run, "+0.5" if run["tags"] == "xpos" else None)
+        yield f"\n{provenance(run)}"
     if values.get("fast_less_exact"):
         yield '\n### Accuracy loss with `precision="fast"`\n'
         rows = []
@@ -287,15 +297,15 @@ def deviation(by_seed: list[float]) -> str:
     return f"{100 * (sum((a - mean) ** 2 for a in by_seed) / (len(by_seed) - 1)) ** 0.5:.2f}"
 
 
-def compared(run: dict[str, Any], in_the_paper: str | None) -> Iterator[str]:
+def layer_difference(run: dict[str, Any], in_the_paper: str | None) -> Iterator[str]:
     """Yield a line on the difference between the two layers that the paper compares."""
     if run["difference"] is not None:
-        found = run["difference"]
-        low, high = found["interval"]
+        difference = run["difference"]
+        low, high = difference["interval"]
         paper = "" if in_the_paper is None else f" In the paper, it is {in_the_paper}."
         yield (
-            f"\nThe difference between {found['first']} and {found['second']} is "
-            f"**{100 * found['value']:+.2f}** (95% interval {100 * low:+.2f} to "
+            f"\nThe difference between {difference['first']} and {difference['second']} is "
+            f"**{100 * difference['value']:+.2f}** (95% interval {100 * low:+.2f} to "
             f"{100 * high:+.2f}).{paper}"
         )
 
@@ -308,7 +318,7 @@ def wsd_page(values: dict[str, Any]) -> Iterator[str]:
         "vector in SemCor 3.0 is nearest by cosine similarity. Lemmas that do not occur in SemCor "
         "get WordNet's first sense. If a use in SemCor is annotated with several senses, it "
         "counts for each of them. The vector of a multiword expression is the mean over its "
-        "words. The score is F1 on the test sets of Raganato et al. (2017), computed as in their "
+        "words. The score is F1 on the test sets of Raganato et al. (2017), computed as by their "
         "scorer. The 95% confidence intervals are for the last test set and are computed with a "
         "bootstrap over sentences."
     )
@@ -331,26 +341,26 @@ def wsd_page(values: dict[str, Any]) -> Iterator[str]:
             rows.append(
                 [result["name"], *f1, f"{100 * low:.1f} to {100 * high:.1f}", *paper_and_cove]
             )
-        for name, figures in WSD_SETS.items():
-            cells = [f"{figures[s]:.1f}" if s in figures else "" for s in sets]
+        for name, scores in WSD_SETS.items():
+            cells = [f"{scores[s]:.1f}" if s in scores else "" for s in sets]
             rows.append([f"*published: {name}*", *cells, "", "", ""])
         yield from table(["Vectors", *sets, "95% interval", "Paper, ALL", "CoVe, ALL"], rows)
-        yield from compared(run, "+1.6")
+        yield from layer_difference(run, "+1.6")
         pos = list(run["results"][0]["by_pos"])
         yield f"\nF1 by part of speech on {last}:\n"
         yield from table(
             ["Vectors", *pos],
             [[r["name"], *(f"{100 * r['by_pos'][p]:.1f}" for p in pos)] for r in run["results"]],
         )
-        yield f"\n{made_with(run)}"
+        yield f"\n{provenance(run)}"
     first = values["runs"][0]["results"][0]["f1"]
     theirs = WSD_SETS["first sense of WordNet (Raganato et al. 2017)"]
     if all(round(100 * first[name], 1) == theirs.get(name) for name in first):
         yield (
             "\nOn every test set, our first-sense baseline is equal to that of Raganato et al. "
-            "The paper reports 65.9 for ALL, and we do not know how it was computed. Our "
+            "Peters et al. report 65.9 for ALL, and we do not know how they computed it. Our "
             "most-frequent-sense baseline breaks ties by WordNet's order, which may explain why it "
-            "is slightly better than theirs."
+            "is slightly better than that of Raganato et al."
         )
     yield f"\n{WSD_SOURCE}"
 

@@ -10,9 +10,9 @@ POS_SOURCE = (
     "compare the ranking of the layers, not the absolute values."
 )
 WSD_SOURCE = (
-    "The published scores for ALL and for CoVe are from Peters et al. 2018, Table 5. Those of each "
-    "test set are as listed by nlpprogress.com under word sense disambiguation. The scores of the "
-    "first sense and the most frequent sense are from Raganato et al. 2017."
+    "The published scores for ALL and for CoVe are from Peters et al. 2018, Table 5. The "
+    "scores for the individual test sets are from nlpprogress.com (word sense disambiguation). The "
+    "scores of the first sense and the most frequent sense are from Raganato et al. 2017."
 )
 
 

@@ -34,7 +34,7 @@ def main(out: Path) -> None:
     with torch.no_grad():
         for name, parameter in bilm.named_parameters():
             if "lm.layers" in name and parameter.dim() > 1:
-                parameter.mul_(2.0)  # large enough for context to show in the vectors
+                parameter.mul_(2.0)  # so that the vectors clearly depend on the context
     metadata = {"name": "tiny", "test_model": True, "language": None}
     save(ModelParts(bilm, card=CARD, metadata=metadata), out, overwrite=True)
 

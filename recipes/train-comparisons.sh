@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The comparisons behind the training defaults: what restarts cost and bring, AdamW against the
-# paper's Adagrad at equal tokens, the original shape, and the speed of the step.
+# Run the comparisons that the training defaults are based on: with and without restarts, AdamW and
+# the paper's Adagrad for the same number of tokens, the original architecture, and training speed.
 #
 # Needs: one CUDA GPU, the text files (one paragraph per line, blank lines between documents) and a
-# held-out file. Took on one H200: prepare 24 s (16 cores), each medium run 2.5 minutes, the original
-# one 4 minutes, the speeds 1 minute. Results: results/train/*.json, results/train-speed.json.
+# held-out file. Times on one H200: prepare 24 s (16 cores), each medium run 2.5 minutes, the
+# original model 4 minutes, speed measurements 1 minute. Results: results/train/*.json,
+# results/train-speed.json.
 #
 # Run as: bash recipes/train-comparisons.sh OUT HELD_OUT.txt TEXT.txt...
 set -euo pipefail
@@ -22,16 +23,16 @@ run() {
   elmo perplexity "$out/data" --model "$out/$name/model" --state all --json >"$out/$name.eval.json"
 }
 
-# The defaults of that day; english.md tells what came after.
-then=(--set optimizer.beta2=0.999 --set optimizer.warmup=400)
+# The defaults at the time of these runs. For later changes, see english.md.
+old_defaults=(--set optimizer.beta2=0.999 --set optimizer.warmup=400)
 medium=(--preset medium --max-tokens 120000000 --set evaluate_every=2000
-  --set optimizer.learning_rate=2e-3 "${then[@]}")
+  --set optimizer.learning_rate=2e-3 "${old_defaults[@]}")
 run m-adamw-restart "${medium[@]}"
 run m-adamw-norestart "${medium[@]}" --set restart=0.0
 run m-adagrad "${medium[@]}" --set optimizer.kind=adagrad --set optimizer.learning_rate=0.2 \
   --set optimizer.warmup=1 --set optimizer.final=1.0 --set step.gradient_scale=20
 run o-adamw --preset original --max-tokens 130000000 --set evaluate_every=0 \
-  --set optimizer.learning_rate=1.2e-3 "${then[@]}"
+  --set optimizer.learning_rate=1.2e-3 "${old_defaults[@]}"
 
 elmo bench train --preset original --rows 128,512,1024,2048,3072 --data "$out/data" --json \
   >"$out/speed-original.json"

@@ -1,16 +1,16 @@
 """Train word2vec vectors on the training text of a biLM.
 
 ELMo's gain over GloVe could come from the context or from the different training text. Static
-vectors of the same text distinguish the two.
+vectors trained on the same text distinguish these two factors.
 
 Needs: pip install gensim; a corpus prepared by `elmo prepare`, so that tokens are the same.
 
 Run as:
     python recipes/word2vec.py data/ -o vectors.txt --dim 100 --epochs 2 --workers 4
     elmo task ner train ... --static vectors.txt
-With --words FILE, only the words of these files (one per line) and the --top most frequent words
-are written. Words are in lowercase as in GloVe 6B, unless you use --cased. Writes the vectors in
-word2vec's text format, and a JSON file with the settings, time and machine.
+With --words FILE ..., only the words in these files (one per line) and the --top most frequent
+words are written. Words are in lowercase as in GloVe 6B, unless you use --cased. Writes the vectors
+in word2vec's text format, and a JSON file with the settings, time and machine.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main() -> None:
             seed=args.seed,
         )
     written = write(model.wv, args.output, read_words(args.words), args.top)
-    about = {
+    summary = {
         "recipe": "recipes/word2vec.py",
         "settings": {k: v for k, v in vars(args).items() if not isinstance(v, Path | list)},
         "corpus": corpus.fingerprint,
@@ -88,8 +88,8 @@ def main() -> None:
         "seconds": round(time.monotonic() - began),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
-    args.output.with_suffix(".json").write_text(json.dumps(about, indent=1) + "\n", "utf-8")
-    sys.stdout.write(json.dumps(about) + "\n")
+    args.output.with_suffix(".json").write_text(json.dumps(summary, indent=1) + "\n", "utf-8")
+    sys.stdout.write(json.dumps(summary) + "\n")
 
 
 def sentences(corpus: Corpus, *, cased: bool) -> Iterator[str]:
@@ -109,12 +109,12 @@ def read_words(paths: list[Path] | None) -> set[str] | None:
     return {line for path in paths for line in path.read_text("utf-8").split("\n") if line}
 
 
-def write(vectors: Any, path: Path, chosen: set[str] | None, top: int) -> int:
+def write(vectors: Any, path: Path, selected: set[str] | None, top: int) -> int:
     """Write the vectors in order of decreasing frequency and return their number."""
     rows = [
         f"{word} {' '.join(f'{x:.3f}' for x in vectors[word])}\n"
         for rank, word in enumerate(vectors.index_to_key)
-        if chosen is None or rank < top or word in chosen
+        if selected is None or rank < top or word in selected
     ]
     with replace_file(path) as part, part.open("w", encoding="utf-8") as file:
         file.write(f"{len(rows)} {vectors.vector_size}\n")

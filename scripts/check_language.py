@@ -1,8 +1,8 @@
-"""Find words and phrases that CONTRIBUTING's glossary replaces, in source, docs and help texts.
+"""Find discouraged words and phrases in source, documentation and help texts.
 
     python scripts/check_language.py [PATH ...]
 
-Prints FILE:LINE, the phrase, and what to write instead; the exit code is 1 if there is any.
+Prints FILE:LINE, the phrase, and what to write instead. The exit code is 1 if any phrase is found.
 Spelling is checked by codespell (see pyproject.toml).
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PATHS = ("src", "docs", "examples", "recipes", "benchmarks", "scripts", "tests", "README.md")
-MORE = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "Makefile")
+OTHER_FILES = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "Makefile")
 SUFFIXES = {".py", ".md", ".html", ".js", ".c", ""}
 
 # Regular expressions, matched without regard to case -> what to write instead.
@@ -42,7 +42,7 @@ PHRASES = {
 
 
 def check(path: Path) -> list[str]:
-    """Return a line for every phrase that is found in a file."""
+    """Return a message for every phrase that is found in a file."""
     problems = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         for pattern, replacement in PHRASES.items():
@@ -53,9 +53,9 @@ def check(path: Path) -> list[str]:
 
 
 def main(paths: list[str]) -> int:
-    """Check files and directories; print what is found."""
+    """Check files and directories, and print the phrases that are found."""
     problems = []
-    for start in paths or [*PATHS, *MORE]:
+    for start in paths or [*PATHS, *OTHER_FILES]:
         root = ROOT / start
         for path in sorted(root.rglob("*")) if root.is_dir() else [root]:
             if path.is_file() and path.suffix in SUFFIXES and path != Path(__file__).resolve():

@@ -21,6 +21,7 @@ from elmokit.data.layout import END_ID
 from elmokit.data.reading import read_sentences
 from elmokit.embed.loading import load
 from elmokit.embed.scoring import language_model
+from elmokit.progress import plural
 from elmokit.train.evaluate import LossSums, make_text_types, split_sequences
 from elmokit.train.text import group_sentences
 
@@ -34,18 +35,18 @@ def measure(model: str, files: list[Path], device: str) -> dict[str, dict[str, A
     names: list[str] = []  # the register of each document
     sentences = []
     for file in files:
-        last = None
+        last_document = None
         for sentence in read_sentences([file]):
-            if sentence.document != last:
+            if sentence.document != last_document:
                 names.append(file.stem)
-                last = sentence.document
+                last_document = sentence.document
             sentences.append(sentence._replace(document=len(names) - 1))
     (group,) = group_sentences(sentences, vocabulary, sys.maxsize)
     encode = group.make_encoder(elmo.bilm, scorer.engine, vocabulary)
     types = make_text_types(encode, len(vocabulary))
     ends = np.flatnonzero(group.tokens == END_ID)
     by_sentence = np.searchsorted(group.documents, ends, side="right") - 1
-    found: dict[str, dict[str, Any]] = {file.stem: {} for file in files}
+    perplexities: dict[str, dict[str, Any]] = {file.stem: {} for file in files}
     for state in STATES:
         tallies = {file.stem: LossSums() for file in files}
         units = split_sequences(group.tokens, group.documents, state)
@@ -53,24 +54,29 @@ def measure(model: str, files: list[Path], device: str) -> dict[str, dict[str, A
         for i, losses in scorer.losses(types, units):
             tallies[names[documents[i]]].add(losses)
         for name, sums in tallies.items():
-            found[name][state] = sums.perplexity(state).to_dict()
-    return found
+            perplexities[name][state] = sums.perplexity(state).to_dict()
+    return perplexities
 
 
-def compare(found: dict[str, dict[str, Any]], earlier: dict[str, dict[str, Any]]) -> list[str]:
+def compare(
+    perplexities: dict[str, dict[str, Any]], earlier: dict[str, dict[str, Any]]
+) -> list[str]:
     """Return a table that compares two models on the same tokens and vocabulary."""
     lines = [
         "| register | targets | `<UNK>` | carry | reset | change (reset) |",
         "|---|---|---|---|---|---|",
     ]
-    for name, now in found.items():
+    for name, now in perplexities.items():
         then = earlier.get(name)
         if then is None:
             continue
         for state in STATES:
             for key in ("targets", "unknown"):
                 if now[state][key] != then[state][key]:
-                    raise SystemExit(f"{name}: the models were not scored on the same tokens.")
+                    raise SystemExit(
+                        f"{name}: the models were not scored on the same tokens. "
+                        "Use the same text and models with the same vocabulary."
+                    )
         reset = now["reset"]
         cells = [f"{then[state]['mean']:.1f} -> {now[state]['mean']:.1f}" for state in STATES]
         change = reset["mean"] / then["reset"]["mean"] - 1
@@ -90,13 +96,16 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     start = time.perf_counter()
-    found = measure(args.model, args.files, args.device)
+    perplexities = measure(args.model, args.files, args.device)
     part = args.output.with_suffix(".part")
-    part.write_text(json.dumps({"model": args.model, "registers": found}, indent=1) + "\n", "utf-8")
+    part.write_text(
+        json.dumps({"model": args.model, "registers": perplexities}, indent=1) + "\n", "utf-8"
+    )
     part.replace(args.output)
-    lines = [f"{args.output}: {len(found)} registers, {time.perf_counter() - start:.0f} s"]
+    seconds = time.perf_counter() - start
+    lines = [f"{args.output}: {plural(len(perplexities), 'register')}, {seconds:.0f} s"]
     if args.against:
-        lines += compare(found, json.loads(args.against.read_text("utf-8"))["registers"])
+        lines += compare(perplexities, json.loads(args.against.read_text("utf-8"))["registers"])
     sys.stdout.write("\n".join(lines) + "\n")
 
 

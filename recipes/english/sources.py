@@ -37,7 +37,7 @@ class Source:
 
 
 FEDERAL = "work of the US federal government: no copyright (17 USC 105)"
-EDICT = "court opinions: no copyright (17 USC 105)"
+COURT_OPINION = "court opinions: no copyright (17 USC 105)"
 WIKIPEDIA = "stated by Wikipedia for all of its text"
 
 SOURCES = (
@@ -51,7 +51,7 @@ SOURCES = (
     Source("elife_reviews_digests", "CC BY 4.0, CC0", "stated in every file"),
     Source("fomc", "public domain", FEDERAL, repeats=0.5),
     Source("presidents", "public domain", FEDERAL),
-    Source("courts", "public domain", EDICT),
+    Source("courts", "public domain", COURT_OPINION),
     Source("congress_day", "public domain", FEDERAL, repeats=4),
     Source("spacelog", "public domain", "NASA transcripts: " + FEDERAL, repeats=2),
     Source("dialogues", "CC BY-SA 4.0, CC BY 4.0", "stated in both repositories", repeats=0.5),
@@ -121,17 +121,20 @@ def count(data: Path, files: list[tuple[str, Path]]) -> list[dict[str, object]]:
     corpus = Corpus.open(data)
     tokens, starts = corpus.tokens(), corpus.documents()
     totals: dict[str, np.ndarray] = {}
-    first = 0
+    n_documents = 0
     for name, path in files:
         n = 1 + max(number for number, _ in read_document_lines([path]))
-        ids = np.asarray(tokens[starts[first] : starts[first + n]])
+        ids = np.asarray(tokens[starts[n_documents] : starts[n_documents + n]])
         sentences = int((ids == END_ID).sum())
         unknown = int((ids >= corpus.n_words).sum())
         counts = np.array([n, sentences, len(ids) - sentences, unknown])
         totals[name] = totals.get(name, 0) + counts
-        first += n
-    if first != len(starts) - 1:
-        raise SystemExit(f"{data} has {len(starts) - 1} documents, but the files have {first}.")
+        n_documents += n
+    if n_documents != len(starts) - 1:
+        raise SystemExit(
+            f"{data} has {len(starts) - 1} documents, but the files have {n_documents}. "
+            "Use the corpus that was prepared from these files."
+        )
     rows: list[dict[str, object]] = []
     for source in SOURCES:
         row: dict[str, object] = {"name": source.name, "license": source.license}

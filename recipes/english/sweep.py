@@ -1,4 +1,4 @@
-"""Select the settings of a long run with short runs, concurrently on one GPU, and write a table.
+"""Select the settings of a long run with short concurrent runs on one GPU, and write a table.
 
 All runs start, and their throughput is measured for a minute. They are then stopped and resumed
 from their checkpoints with the number of steps that the time limit allows. Each run is evaluated by
@@ -28,9 +28,9 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tasks"))
-from pool import mps, say  # noqa: E402
+from pool import mps, print_line  # noqa: E402
 
-LENGTH = "length.json"
+STEPS_FILE = "length.json"
 REGISTERS = "registers.json"
 
 
@@ -43,7 +43,7 @@ class Run:
     corpus: str = "natural"
 
 
-#: Gradients of `english` had norms of about 0.25, and spikes up to 1e8 despite clipping at 10.
+#: In the first version of `english`, gradients had norms of about 0.25 and spikes of up to 1e8.
 COMMON = ("restart=0.5", "optimizer.clip=0.5", "log_every=100", "evaluate_every=0")
 COMMON += ("checkpoint_every=0", "keep=1")
 #: Most important first. `--runs 6` selects the first six.
@@ -80,7 +80,7 @@ class Sweep:
         """Return the directory of a run."""
         return Path(self.args.output) / run.name
 
-    def train(self, run: Run, steps: int) -> list[str]:
+    def train_command(self, run: Run, steps: int) -> list[str]:
         """Return the command that starts or resumes a run."""
         command = [sys.executable, "-m", "elmokit", "train", str(self.args.corpora / run.corpus)]
         command += ["-o", str(self.folder(run)), "--preset", self.args.preset, "--resume"]
@@ -89,7 +89,7 @@ class Sweep:
             command += ["--set", setting]
         return command
 
-    def evaluate(self, run: Run) -> list[str]:
+    def evaluate_command(self, run: Run) -> list[str]:
         """Return the command that evaluates a run."""
         command = [sys.executable, str(HERE / "registers.py"), str(self.folder(run) / "model")]
         command += [str(self.folder(run) / REGISTERS), *map(str, self.args.texts)]
@@ -107,42 +107,46 @@ class Sweep:
                 start_new_session=True,
             )
 
-    def speed(self) -> float:
+    def measure_speed(self) -> float:
         """Start all runs, wait until each has reported its throughput, and return the sum."""
-        jobs = [self.start(run, self.train(run, 10_000_000)) for run in self.runs]
+        jobs = [self.start(run, self.train_command(run, 10_000_000)) for run in self.runs]
         end = time.monotonic() + self.args.speed_seconds
         while time.monotonic() < end and any(job.poll() is None for job in jobs):
-            if all(len(_losses(self.folder(run))) >= self.args.speed_lines for run in self.runs):
+            if all(
+                len(_loss_metrics(self.folder(run))) >= self.args.speed_lines for run in self.runs
+            ):
                 break
             time.sleep(0.5)
         _stop(jobs)
-        last = {run.name: _losses(self.folder(run))[-1:] for run in self.runs}
+        last = {run.name: _loss_metrics(self.folder(run))[-1:] for run in self.runs}
         for name, lines in last.items():
             rate = f"{lines[0]['tokens_per_second']:,} tokens/s" if lines else "no metrics yet"
-            say(f"   {name}: {rate}")
+            print_line(f"   {name}: {rate}")
         return float(sum(lines[0]["tokens_per_second"] for lines in last.values() if lines))
 
-    def length(self, deadline: float) -> int:
+    def choose_steps(self, deadline: float) -> int:
         """Return the number of steps of each run, from an earlier start or measured now."""
-        path = self.args.output / LENGTH
+        path = self.args.output / STEPS_FILE
         if self.args.steps:
             return int(self.args.steps)
         if path.exists():
             return int(json.loads(path.read_text("utf-8"))["steps"])
-        speed = self.speed()
+        speed = self.measure_speed()
         seconds = deadline - time.monotonic() - self.args.reserve_seconds
-        done = min((_losses(self.folder(run)) or [{"step": 0}])[-1]["step"] for run in self.runs)
-        steps = done + int(speed * seconds / len(self.runs) / self.args.tokens_per_step)
+        steps_so_far = min(
+            (_loss_metrics(self.folder(run)) or [{"step": 0}])[-1]["step"] for run in self.runs
+        )
+        steps = steps_so_far + int(speed * seconds / len(self.runs) / self.args.tokens_per_step)
         steps = max(steps // 100 * 100, self.args.least_steps)
         path.write_text(json.dumps({"steps": steps, "tokens_per_second": speed}) + "\n", "utf-8")
-        say(f"{speed:,.0f} tokens/s in all, {seconds:.0f} s left: {steps:,} steps each")
+        print_line(f"{speed:,.0f} tokens/s in total, {seconds:.0f} s left: {steps:,} steps each")
         return steps
 
-    def work(self, deadline: float) -> None:
-        """Train and evaluate all runs, and stop unfinished ones at the deadline."""
-        steps = self.length(deadline)
-        left = [run for run in self.runs if not (self.folder(run) / REGISTERS).exists()]
-        jobs = {run: self.start(run, self.train(run, steps)) for run in left}
+    def run(self, deadline: float) -> None:
+        """Train and evaluate all runs, and stop unfinished runs at the deadline."""
+        steps = self.choose_steps(deadline)
+        unfinished = [run for run in self.runs if not (self.folder(run) / REGISTERS).exists()]
+        jobs = {run: self.start(run, self.train_command(run, steps)) for run in unfinished}
         evaluated: set[Run] = set()
         reported = time.monotonic()
         while jobs and time.monotonic() < deadline:
@@ -152,25 +156,25 @@ class Sweep:
                 del jobs[run]
                 if job.returncode == 0 and run not in evaluated:
                     evaluated.add(run)
-                    jobs[run] = self.start(run, self.evaluate(run))
+                    jobs[run] = self.start(run, self.evaluate_command(run))
                 else:
-                    outcome = "failed: see its log" if job.returncode else "done"
-                    say(f"{run.name}: {outcome}")
+                    outcome = "failed (see the log)" if job.returncode else "done"
+                    print_line(f"{run.name}: {outcome}")
             if time.monotonic() - reported > 20:
                 reported = time.monotonic()
                 self.report(steps)
             time.sleep(0.5)
         if jobs:
-            say(f"Time limit reached, stopping {', '.join(run.name for run in jobs)}")
+            print_line(f"Time limit reached, stopping {', '.join(run.name for run in jobs)}")
             _stop(list(jobs.values()))
 
     def report(self, steps: int) -> None:
         """Print the progress of all runs."""
         for run in self.runs:
-            lines = _losses(self.folder(run))
+            lines = _loss_metrics(self.folder(run))
             if lines:
                 last = lines[-1]
-                say(
+                print_line(
                     f"   {run.name}: step {last['step']:,}/{steps:,}, loss {_loss(last):.3f}, "
                     f"{last['tokens_per_second']:,} tokens/s"
                 )
@@ -179,7 +183,7 @@ class Sweep:
         """Return the results of all runs."""
         rows = []
         for run in self.runs:
-            lines = _losses(self.folder(run))
+            lines = _loss_metrics(self.folder(run))
             if not lines:
                 continue
             row: dict[str, Any] = {"name": run.name, "corpus": run.corpus}
@@ -196,8 +200,8 @@ class Sweep:
                 row["registers"] = json.loads(path.read_text("utf-8"))["registers"]
                 row |= _means(row["registers"])
             rows.append(row)
-        length = self.args.output / LENGTH
-        common = json.loads(length.read_text("utf-8")) if length.exists() else {}
+        steps_file = self.args.output / STEPS_FILE
+        common = json.loads(steps_file.read_text("utf-8")) if steps_file.exists() else {}
         return {"preset": self.args.preset, **common, "runs": rows}
 
 
@@ -205,16 +209,16 @@ def _means(registers: dict[str, Any]) -> dict[str, float]:
     """Return the perplexity of valid.txt and the geometric mean of all other registers."""
     values = {}
     for state in ("carry", "reset"):
-        found = {name: states[state]["mean"] for name, states in registers.items()}
-        if "valid" in found:
-            values[f"valid_{state}"] = round(found.pop("valid"), 2)
-        if found:
-            mean = sum(map(math.log, found.values())) / len(found)
+        perplexities = {name: states[state]["mean"] for name, states in registers.items()}
+        if "valid" in perplexities:
+            values[f"valid_{state}"] = round(perplexities.pop("valid"), 2)
+        if perplexities:
+            mean = sum(map(math.log, perplexities.values())) / len(perplexities)
             values[f"registers_{state}"] = round(math.exp(mean), 2)
     return values
 
 
-def _losses(folder: Path) -> list[dict[str, Any]]:
+def _loss_metrics(folder: Path) -> list[dict[str, Any]]:
     """Return the metrics that contain a training loss."""
     lines = []
     with contextlib.suppress(OSError):
@@ -244,14 +248,16 @@ def _stop(jobs: list[subprocess.Popen[bytes]]) -> None:
             job.wait()
 
 
-def show(table: dict[str, Any]) -> None:
+def print_table(table: dict[str, Any]) -> None:
     """Print the results of a table."""
     names = ("valid_carry", "valid_reset", "registers_carry", "registers_reset", "sampled_loss")
-    say(f"{'run':20} {'Mtokens':>8} " + " ".join(f"{name:>15}" for name in names) + "  grad max")
+    print_line(
+        f"{'run':20} {'Mtokens':>8} " + " ".join(f"{name:>15}" for name in names) + "  grad max"
+    )
     for row in table["runs"]:
         cells = " ".join(f"{row.get(name, float('nan')):15.3f}" for name in names)
         norm = row["largest_gradient_norm"]
-        say(f"{row['name']:20} {row['tokens'] / 1e6:8.1f} {cells}  {norm:.3g}")
+        print_line(f"{row['name']:20} {row['tokens'] / 1e6:8.1f} {cells}  {norm:.3g}")
 
 
 def main() -> None:
@@ -266,10 +272,17 @@ def main() -> None:
     parser.add_argument("--only", default=".", help="regular expression for names of runs")
     parser.add_argument("--preset", default="medium")
     parser.add_argument("--set", dest="settings", action="append", default=[])
-    parser.add_argument("--steps", type=int, help="steps of each run (default: by the time limit)")
+    parser.add_argument(
+        "--steps", type=int, help="steps of each run (default: depends on the time limit)"
+    )
     parser.add_argument("--speed-seconds", type=float, default=110.0, help="time to measure speed")
     parser.add_argument("--speed-lines", type=int, default=3, help="lines of metrics to wait for")
-    parser.add_argument("--reserve-seconds", type=float, default=150.0, help="startup, evaluation")
+    parser.add_argument(
+        "--reserve-seconds",
+        type=float,
+        default=150.0,
+        help="time reserved for startup and evaluation",
+    )
     parser.add_argument("--tokens-per-step", type=int, default=20_480)
     parser.add_argument("--least-steps", type=int, default=2_000)
     parser.add_argument("--device", default="auto")
@@ -281,15 +294,15 @@ def main() -> None:
     if args.table:
         table = Sweep(runs, args, {}).table()
         args.table.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
-        show(table)
+        print_table(table)
         return
     with mps(enabled=not args.no_mps) as shared:
         environment = {"OMP_NUM_THREADS": "2", **os.environ, **shared}
         sweep = Sweep(runs, args, environment)
-        sweep.work(deadline)
+        sweep.run(deadline)
     table = sweep.table()
     (args.output / "table.json").write_text(json.dumps(table, indent=1) + "\n", "utf-8")
-    show(table)
+    print_table(table)
 
 
 if __name__ == "__main__":

@@ -13,29 +13,29 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from glove import text
+from glove import format_vector
 
 from elmokit.embed.static import load_static
 from elmokit.storage.atomic import replace_file
 
 
 def main() -> None:
-    """Read two tables and write one."""
+    """Read two tables and write their concatenation."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("first", help="table whose words are written first, in the same order")
     parser.add_argument("second")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
     tables = [load_static(source) for source in (args.first, args.second)]
-    places = [{word: n for n, word in enumerate(table.words)} for table in tables]
+    rows_by_word = [{word: row for row, word in enumerate(table.words)} for table in tables]
     words = list(dict.fromkeys(word for table in tables for word in table.words))
     with replace_file(args.output) as path, path.open("w", encoding="utf-8") as file:
         for word in words:
             parts = [
-                table.vectors[place[word]] if word in place else np.zeros(table.vectors.shape[1])
-                for table, place in zip(tables, places, strict=True)
+                table.vectors[rows[word]] if word in rows else np.zeros(table.vectors.shape[1])
+                for table, rows in zip(tables, rows_by_word, strict=True)
             ]
-            file.write(f"{word} {text(np.concatenate(parts))}\n")
+            file.write(f"{word} {format_vector(np.concatenate(parts))}\n")
     sys.stdout.write(f"{args.output}: {len(words):,} words\n")
 
 

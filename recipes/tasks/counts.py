@@ -1,4 +1,4 @@
-"""Compute the counts behind a run's test score per example, from its predictions in `test.jsonl`.
+"""Compute the counts of each test example that determine a run's score, from `test.jsonl`.
 
 The score is a function of the summed counts, so a bootstrap sample is scored by adding rows.
 """
@@ -33,7 +33,7 @@ METRIC = {
 }
 
 
-def counts_of(task: str, path: Path, score: float) -> tuple[NDArray[np.float64], Metric]:
+def count_examples(task: str, path: Path, score: float) -> tuple[NDArray[np.float64], Metric]:
     """Return the counts of each test example, and the function that turns their sum into a score.
 
     Args:
@@ -43,11 +43,11 @@ def counts_of(task: str, path: Path, score: float) -> tuple[NDArray[np.float64],
     """
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     computed = 0.0
-    for count, figure in _COUNTS[task]:
+    for count, metric in _COUNTS[task]:
         rows = np.array([count(line) for line in lines], dtype=np.float64)
-        computed = figure(rows.sum(axis=0))
+        computed = metric(rows.sum(axis=0))
         if abs(computed - score) < 1e-6:
-            return rows, figure
+            return rows, metric
     raise DataError(
         f"The predictions in {path} give a score of {computed:.4f}, but the run reported "
         f"{score:.4f}. The file must contain the predictions of this run."
@@ -59,8 +59,8 @@ def _spans(line: Line) -> Row:
     return len(gold), len(predicted), len(gold & predicted)
 
 
-def _label(gold: str) -> Callable[[Line], Row]:
-    return lambda line: (line["label"] == line[gold], 1)
+def _label(gold_key: str) -> Callable[[Line], Row]:
+    return lambda line: (line["label"] == line[gold_key], 1)
 
 
 def _answer(line: Line) -> Row:
@@ -82,11 +82,11 @@ def _roles(roles: Iterable[Line]) -> list[Span]:
 
 def _clusters(*, singletons: bool) -> Callable[[Line], Row]:
     def count(line: Line) -> Row:
-        sides = []
-        for side in ("gold", "clusters"):
-            mentions = [[(m["sentence"], m["start"], m["end"]) for m in c] for c in line[side]]
-            sides.append(mentions if singletons else without_singletons(mentions))
-        return [value for name in _CONLL for value in MEASURES[name](*sides)]
+        clusterings = []
+        for key in ("gold", "clusters"):
+            mentions = [[(m["sentence"], m["start"], m["end"]) for m in c] for c in line[key]]
+            clusterings.append(mentions if singletons else without_singletons(mentions))
+        return [value for name in _CONLL for value in MEASURES[name](*clusterings)]
 
     return count
 
@@ -95,8 +95,8 @@ _CONLL = ("muc", "b3", "ceafe")
 
 
 def _conll(sums: NDArray[np.float64]) -> float:
-    measured = [Counts(*four).to_dict()["f1"] for four in sums.reshape(len(_CONLL), -1).tolist()]
-    return sum(measured) / len(measured)
+    f1 = [Counts(*counts).to_dict()["f1"] for counts in sums.reshape(len(_CONLL), -1).tolist()]
+    return sum(f1) / len(f1)
 
 
 # Coreference is scored with or without singleton clusters, depending on the training data.

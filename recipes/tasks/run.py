@@ -11,7 +11,7 @@ Run as:
     python recipes/tasks/run.py data/ -o runs/ --only '^ner' --seeds 0 --list
 Converged runs that are published in results/tasks are not repeated (except with --again or --set),
 and `tables.py` includes them in addition to the new ones.
-After --minutes, all runs are stopped with a checkpoint. --measure then evaluates the best epoch of
+After --minutes, all runs write a checkpoint and stop. --measure then evaluates the best epoch of
 each run on the test data. These runs count as finished and are marked in the tables. --pack
 writes the files that the tables need (no weights) to an archive. If NVIDIA MPS is installed, the
 processes use the GPU concurrently (disable with --no-mps).
@@ -32,54 +32,58 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from earlier import RESULTS, Earlier
 from finetune import SUMMARY
 from finished import MACHINES
-from pool import DONE, Job, Pool, mps, say
-from runs import FILES, Run, all_runs, settings_of, tuned_model
+from pool import RESULT_FILE, Job, Pool, mps, print_line
+from published_runs import RESULTS, PublishedRuns
+from runs import FILES, Run, all_runs, preset_and_settings, tuned_model
+
+from elmokit.progress import plural
 
 HERE = Path(__file__).parent
 #: The files of a run that the tables need.
-PACKED = (DONE, "metrics.jsonl", "test.jsonl")
+PACKED_FILES = (RESULT_FILE, "metrics.jsonl", "test.jsonl")
 
 
 def main() -> None:
     """Execute runs until all are finished or the time is up."""
-    args = arguments()
-    runs = [run for run in all_runs() if chosen(run, args)]
-    states = states_of(runs, args)
-    left = [run for run, state in states.items() if state == "left"]
-    counted = Counter(states.values())
-    say(f"{len(runs)} runs, {counted['done']} of them finished, {counted['published']} published")
+    args = parse_arguments()
+    runs = [run for run in all_runs() if is_selected(run, args)]
+    states = run_states(runs, args)
+    pending = [run for run, state in states.items() if state == "pending"]
+    counts = Counter(states.values())
+    print_line(
+        f"{plural(len(runs), 'run')}, {counts['done']} finished, {counts['published']} published"
+    )
     if args.list:
         for run, state in states.items():
-            say(f"{state:9}  {run.name}")
+            print_line(f"{state:9}  {run.name}")
         return
     deadline = time.monotonic() + 60 * args.minutes
     args.output.mkdir(parents=True, exist_ok=True)
-    note_machine(args)
+    record_machine(args)
     shared_gpu = args.device != "cpu" and args.processes > 1 and not args.no_mps
-    with mps(enabled=shared_gpu) as shared:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads), **shared}
-        Pool(args.output, args.processes, environment).work(jobs_of(left, args), deadline)
+    with mps(enabled=shared_gpu) as mps_variables:
+        environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads), **mps_variables}
+        Pool(args.output, args.processes, environment).run(make_jobs(pending, args), deadline)
         if args.measure:
-            folders = {run: args.output / run.name for run in left}
-            cut = [
+            folders = {run: args.output / run.name for run in pending}
+            stopped = [
                 run
                 for run, folder in folders.items()
-                if (folder / "checkpoints").is_dir() and not (folder / DONE).is_file()
+                if (folder / "checkpoints").is_dir() and not (folder / RESULT_FILE).is_file()
             ]
-            jobs = [Job(run.name, task_command(run, args, "train.epochs=1")) for run in cut]
-            Pool(args.output, args.processes, environment).work(
+            jobs = [Job(run.name, task_command(run, args, "train.epochs=1")) for run in stopped]
+            Pool(args.output, args.processes, environment).run(
                 jobs, time.monotonic() + 60 * args.measure_minutes
             )
-    done = [run for run in left if (args.output / run.name / DONE).is_file()]
-    say(f"{len(done)} of {len(left)} runs finished")
+    done = [run for run in pending if (args.output / run.name / RESULT_FILE).is_file()]
+    print_line(f"{len(done)} of {len(pending)} runs finished")
     if args.pack:
         pack(args.output, args.pack)
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path, help="output directory of prepare.py")
@@ -87,11 +91,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=1, help="concurrent runs")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each run")
     parser.add_argument("--minutes", type=float, default=1e6, help="time limit")
-    parser.add_argument("--measure", action="store_true", help="then evaluate the stopped runs")
+    parser.add_argument(
+        "--measure", action="store_true", help="afterwards, evaluate the stopped runs"
+    )
     parser.add_argument("--measure-minutes", type=float, default=3.0)
-    parser.add_argument("--pack", type=Path, help="then write the results to this .tar.xz file")
+    parser.add_argument("--pack", type=Path, help="finally, write the results to this .tar.xz file")
     parser.add_argument("--only", default=".", help="regular expression for names of runs")
-    parser.add_argument("--table", nargs="+", help="runs of table1, table2, table3, models, ...")
+    parser.add_argument(
+        "--table", nargs="+", help="only runs of table1, table2, table3, models, ..."
+    )
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument("--static", action="append", default=[], metavar="NAME=SOURCE")
     parser.add_argument("--model", action="append", default=[], metavar="NAME=MODEL")
@@ -106,12 +114,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the runs and exit")
     args = parser.parse_args()
     args.cache_dir = args.cache_dir or args.output / ".layers"
-    args.static = {"glove": "glove-6b-50d", **dict(one.split("=", 1) for one in args.static)}
-    args.model = {"english": None, **dict(one.split("=", 1) for one in args.model)}
+    args.static = {"glove": "glove-6b-50d", **dict(text.split("=", 1) for text in args.static)}
+    args.model = {"english": None, **dict(text.split("=", 1) for text in args.model)}
     return args
 
 
-def chosen(run: Run, args: argparse.Namespace) -> bool:
+def is_selected(run: Run, args: argparse.Namespace) -> bool:
     """Return whether a run is selected and its inputs are available."""
     return (
         re.search(args.only, run.name) is not None
@@ -127,22 +135,22 @@ def is_tuned(run: Run) -> bool:
     return run.cell.model == tuned_model(run.cell.task)
 
 
-def states_of(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, str]:
-    """Return the state of each run: "done" in the directory, "published", or "left" to do."""
+def run_states(runs: Sequence[Run], args: argparse.Namespace) -> dict[Run, str]:
+    """Return the state of each run: "done" (in the directory), "published" or "pending"."""
     # With --set, the settings differ from those of the published runs.
-    earlier = Earlier(None if args.again or args.settings else args.results)
-    for line in earlier.outdated:
-        say(line)
+    published = PublishedRuns(None if args.again or args.settings else args.results)
+    for line in published.outdated:
+        print_line(line)
     states = {}
     for run in runs:
-        states[run] = "published" if earlier.has(run) else "left"
-        if (args.output / run.name / DONE).is_file():
+        states[run] = "published" if published.has(run) else "pending"
+        if (args.output / run.name / RESULT_FILE).is_file():
             states[run] = "done"
     return states
 
 
-def note_machine(args: argparse.Namespace) -> None:
-    """Append a description of this machine to those of earlier sessions, for the tables."""
+def record_machine(args: argparse.Namespace) -> None:
+    """Append a description of this machine to the file of machines, for the tables."""
     import torch
 
     import elmokit
@@ -166,8 +174,8 @@ def note_machine(args: argparse.Namespace) -> None:
 # ------------------------------------------------------------------------------------------- jobs
 
 
-def jobs_of(runs: Sequence[Run], args: argparse.Namespace) -> list[Job]:
-    """Return the runs as jobs, biLMs and layers before the first run that needs them."""
+def make_jobs(runs: Sequence[Run], args: argparse.Namespace) -> list[Job]:
+    """Return the jobs of the runs. Jobs for biLMs and layers precede the runs that need them."""
     jobs: dict[str, Job] = {}
 
     def add(name: str, command: list[str], needs: str | None) -> str:
@@ -185,7 +193,7 @@ def jobs_of(runs: Sequence[Run], args: argparse.Namespace) -> list[Job]:
     return list(jobs.values())
 
 
-def task_command(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
+def task_command(run: Run, args: argparse.Namespace, *extra_settings: str) -> list[str]:
     """Return the command of a run."""
     cell = run.cell
     command = [sys.executable, "-m", "elmokit", "task", cell.task, "train", *_files(run, args)]
@@ -197,7 +205,7 @@ def task_command(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
         command += ["--set", f"elmo.{setting}"]
     if cell.penalty is not None:
         command += ["--set", f"elmo.penalty={cell.penalty}"]
-    return [*command, *_common(run, args, *more)]
+    return [*command, *_common_options(run, args, *extra_settings)]
 
 
 def tuned_path(run: Run, args: argparse.Namespace) -> Path:
@@ -215,23 +223,23 @@ def tune_command(run: Run, args: argparse.Namespace) -> list[str]:
 def layers_command(run: Run, args: argparse.Namespace) -> list[str]:
     """Return the command that computes the layers of a run's data."""
     command = [sys.executable, str(HERE / "layers.py"), run.cell.task, *_files(run, args)]
-    return [*command, "--set", f"train.share={run.cell.share}", *_common(run, args)]
+    return [*command, "--set", f"train.share={run.cell.share}", *_common_options(run, args)]
 
 
 def _files(run: Run, args: argparse.Namespace) -> list[str]:
     return [str(args.data / name) for name in FILES[run.cell.task]]
 
 
-def _common(run: Run, args: argparse.Namespace, *more: str) -> list[str]:
-    preset, settings = settings_of(run.cell)
-    found = ["--preset", preset, "--device", args.device, "--precision", args.precision]
-    found += ["--cache-dir", str(args.cache_dir), "--cache-gb", str(args.cache_gb)]
+def _common_options(run: Run, args: argparse.Namespace, *extra_settings: str) -> list[str]:
+    preset, settings = preset_and_settings(run.cell)
+    options = ["--preset", preset, "--device", args.device, "--precision", args.precision]
+    options += ["--cache-dir", str(args.cache_dir), "--cache-gb", str(args.cache_gb)]
     model = args.model.get(run.cell.model, str(tuned_path(run, args)))
     if model is not None and run.cell.elmo != "none":
-        found += ["--model", model]
-    for setting in (*settings, *args.settings, *more):
-        found += ["--set", setting]
-    return found
+        options += ["--model", model]
+    for setting in (*settings, *args.settings, *extra_settings):
+        options += ["--set", setting]
+    return options
 
 
 # ---------------------------------------------------------------------------------------- archive
@@ -242,11 +250,11 @@ def pack(out: Path, path: Path) -> None:
     with tarfile.open(path, "w:xz", preset=1) as archive:
         for file in (out / MACHINES, *sorted(out.glob(SUMMARY.format(task="*")))):
             archive.add(file, file.name)
-        for folder in sorted(p.parent for p in out.glob(f"*/{PACKED[1]}")):
-            for name in PACKED:
+        for folder in sorted(p.parent for p in out.glob(f"*/{PACKED_FILES[1]}")):
+            for name in PACKED_FILES:
                 if (folder / name).is_file():
                     archive.add(folder / name, f"{folder.name}/{name}")
-    say(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+    print_line(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

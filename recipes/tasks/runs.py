@@ -22,7 +22,7 @@ FILES = {
     "coref": ("coref/train", "coref/dev", "coref/test"),
 }
 #: Where ELMo is added, as in the paper's Table 1.
-PLACE = {
+ELMO_PLACE = {
     "ner": "input",
     "sst5": "input",
     "snli": "both",
@@ -55,7 +55,7 @@ SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     "srl": ("quick", ("train.batch_size=80", "train.batch_tokens=8192", "train.halve_after=2")),
     "coref": ("quick", ()),
 }
-#: The tasks by the duration of a run: ten minutes, seven, then one to five.
+#: The tasks, longest runs first: ten minutes, seven minutes, and one to five minutes.
 BY_TIME = ("squad", "srl", "sst5", "ner", "snli", "coref")
 #: These tasks have only one seed in all tables but the first.
 LONGEST = BY_TIME[:2]
@@ -67,12 +67,12 @@ COMPARED = {
     "models": BY_TIME,
     "static": ("sst5", "ner"),
 }
-#: lambda in the presets, so that the same cell is not listed twice.
+#: lambda in the presets. A cell with this value is the same as one without, and is not repeated.
 PENALTY = {"ner": 0.1, "sst5": 0.001, "snli": 0.001, "srl": 0.001}
 SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
 #: With a tenth of the data or less: smaller batches, more epochs and more patience.
-LITTLE = 0.1
-LITTLE_SETTINGS = {
+SMALL_SHARE = 0.1
+SMALL_SHARE_SETTINGS = {
     "ner": ("train.batch_size=8", "train.epochs=60", "train.patience=15", "train.halve_after=0"),
     "srl": ("train.batch_size=16", "train.epochs=40", "train.patience=10", "train.halve_after=0"),
 }
@@ -117,8 +117,8 @@ TRIALS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         },
     },
 }
-#: The first version of `english`. All tables but Table 1 and the trials were measured with it.
-FIRST = "english-1"
+#: The biLM of all tables except Table 1 and the trials: the first version of `english`.
+TABLES_MODEL = "english-1"
 
 
 @dataclass(frozen=True)
@@ -173,15 +173,15 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The name of its directory."""
+        """The name of the run's directory."""
         return f"{self.cell.name}_seed-{self.seed}"
 
 
-def settings_of(cell: Cell) -> tuple[str, tuple[str, ...]]:
-    """Return the preset of a cell and its settings."""
+def preset_and_settings(cell: Cell) -> tuple[str, tuple[str, ...]]:
+    """Return the preset and the other settings of a cell."""
     preset, settings = SETTINGS[cell.task]
-    more = LITTLE_SETTINGS[cell.task] if cell.share <= LITTLE else ()
-    return preset, (*COMMON, *settings, *more, *trial_settings(cell))
+    small_share = SMALL_SHARE_SETTINGS[cell.task] if cell.share <= SMALL_SHARE else ()
+    return preset, (*COMMON, *settings, *small_share, *trial_settings(cell))
 
 
 def trial_settings(cell: Cell) -> tuple[str, ...]:
@@ -190,65 +190,65 @@ def trial_settings(cell: Cell) -> tuple[str, ...]:
     return TRIALS[cell.task][side][cell.trial] if cell.trial else ()
 
 
-def described(task: str) -> dict[str, Any]:
+def task_settings(task: str) -> dict[str, Any]:
     """Return the settings of a task as JSON values."""
     preset, settings = SETTINGS[task]
     values: dict[str, Any] = {"preset": preset, "set": list(settings)}
-    if task in LITTLE_SETTINGS:
-        values["little"] = {"share": LITTLE, "set": list(LITTLE_SETTINGS[task])}
+    if task in SMALL_SHARE_SETTINGS:
+        values["little"] = {"share": SMALL_SHARE, "set": list(SMALL_SHARE_SETTINGS[task])}
     return values
 
 
 def baseline(task: str) -> Cell:
-    """Return the cell with static vectors only."""
+    """Return the cell with only static vectors."""
     return Cell(task)
 
 
 def with_elmo(task: str, model: str = "english") -> Cell:
-    """Return the cell with ELMo as in Table 1."""
-    return Cell(task, PLACE[task], model=model)
+    """Return the cell with ELMo at the place used in Table 1."""
+    return Cell(task, ELMO_PLACE[task], model=model)
 
 
-def trials_of(task: str) -> dict[str, dict[str, Cell]]:
+def trial_cells(task: str) -> dict[str, dict[str, Cell]]:
     """Return the cells of Table 1 and their trials, by side and name."""
-    usual = {"baseline": baseline(task), "elmo": with_elmo(task)}
+    table1_cells = {"baseline": baseline(task), "elmo": with_elmo(task)}
     return {
         side: {"current": cell, **{name: replace(cell, trial=name) for name in TRIALS[task][side]}}
-        for side, cell in usual.items()
+        for side, cell in table1_cells.items()
     }
 
 
-def compute_layers(task: str) -> dict[str, Cell]:
+def table2_cells(task: str) -> dict[str, Cell]:
     """Return the columns of Table 2."""
-    usual = with_elmo(task, FIRST)
+    elmo = with_elmo(task, TABLES_MODEL)
     return {
         "baseline": baseline(task),
-        "last only": replace(usual, layers="top"),
+        "last only": replace(elmo, layers="top"),
         **{
             f"all, lambda {value:g}": replace(
-                usual, penalty=None if value == PENALTY[task] else value
+                elmo, penalty=None if value == PENALTY[task] else value
             )
             for value in (1.0, 0.001)
         },
     }
 
 
-def places_of(task: str) -> dict[str, Cell]:
+def table3_cells(task: str) -> dict[str, Cell]:
     """Return the columns of Table 3."""
     names = {"input": "input", "input and output": "both", "output": "output"}
-    return {name: Cell(task, place, model=FIRST) for name, place in names.items()}
+    return {name: Cell(task, place, model=TABLES_MODEL) for name, place in names.items()}
 
 
-def models_of(task: str) -> dict[str, Cell]:
+def model_cells(task: str) -> dict[str, Cell]:
     """Return the cells that compare biLMs."""
-    return {name: with_elmo(task, name) for name in (FIRST, "english", "english-original")}
+    return {name: with_elmo(task, name) for name in (TABLES_MODEL, "english", "english-original")}
 
 
-def tuned_of(task: str) -> dict[str, Cell]:
-    """Return the cells without biLM, with the original one, and with the fine-tuned one."""
+def finetune_cells(task: str) -> dict[str, Cell]:
+    """Return the cells without a biLM, with the original biLM, and with the fine-tuned biLM."""
     return {
         "static": baseline(task),
-        "english": with_elmo(task, FIRST),
+        "english": with_elmo(task, TABLES_MODEL),
         "fine-tuned": with_elmo(task, tuned_model(task)),
     }
 
@@ -258,21 +258,21 @@ def tuned_model(task: str) -> str:
     return f"english-{task}"
 
 
-def statics_of(task: str) -> dict[str, Cell]:
+def static_cells(task: str) -> dict[str, Cell]:
     """Return the cells that compare GloVe, word2vec on the biLM's text, layer 0 and ELMo."""
-    usual, elmo = baseline(task), with_elmo(task, FIRST)
+    glove, elmo = baseline(task), with_elmo(task, TABLES_MODEL)
     return {
-        "GloVe": usual,
-        "word2vec": replace(usual, static="word2vec"),
-        "GloVe + word2vec": replace(usual, static="glove-word2vec"),
+        "GloVe": glove,
+        "word2vec": replace(glove, static="word2vec"),
+        "GloVe + word2vec": replace(glove, static="glove-word2vec"),
         "GloVe + layer 0": replace(elmo, layers="1,0,0"),
         "GloVe + ELMo": elmo,
     }
 
 
-def shares_of(task: str) -> dict[float, tuple[Cell, Cell]]:
+def share_cells(task: str) -> dict[float, tuple[Cell, Cell]]:
     """Return the cells without and with ELMo for each fraction of the data, as in Figure 1."""
-    pair = (baseline(task), with_elmo(task, FIRST))
+    pair = (baseline(task), with_elmo(task, TABLES_MODEL))
     return {
         share: (replace(pair[0], share=share), replace(pair[1], share=share)) for share in SHARES
     }
@@ -282,37 +282,37 @@ def all_runs() -> dict[Run, str]:
     """Return all runs, most important first, with the first table that needs each.
 
     Table 1 comes first, then the trials with one seed, then all other tables with one seed, with
-    two, and with three, so that a time limit costs seeds instead of tables. Within a table, the
-    longest runs start first.
+    two, and with three, so that a time limit reduces the number of seeds, not of tables. Within a
+    table, the longest runs start first.
     """
-    found: dict[Run, str] = {}
+    runs: dict[Run, str] = {}
     for seed in SEEDS:
         for task in BY_TIME:
-            found |= {Run(cell, seed): "table1" for cell in (baseline(task), with_elmo(task))}
+            runs |= {Run(cell, seed): "table1" for cell in (baseline(task), with_elmo(task))}
     for task in TRIALS:
-        for cells in trials_of(task).values():
+        for cells in trial_cells(task).values():
             for cell in cells.values():
-                found.setdefault(Run(cell, SEEDS[0]), "trials")
+                runs.setdefault(Run(cell, SEEDS[0]), "trials")
     for seed in SEEDS:
-        for table, task, cells in _tables():
+        for table, task, cells in _cells_by_table():
             if seed == SEEDS[0] or (task not in LONGEST and table != "figure1"):
                 for cell in cells:
-                    found.setdefault(Run(cell, seed), table)
-    return found
+                    runs.setdefault(Run(cell, seed), table)
+    return runs
 
 
-def _tables() -> Iterator[tuple[str, str, Iterable[Cell]]]:
-    columns = {
-        "finetune": tuned_of,
-        "table2": compute_layers,
-        "table3": places_of,
-        "models": models_of,
-        "static": statics_of,
+def _cells_by_table() -> Iterator[tuple[str, str, Iterable[Cell]]]:
+    cells = {
+        "finetune": finetune_cells,
+        "table2": table2_cells,
+        "table3": table3_cells,
+        "models": model_cells,
+        "static": static_cells,
     }
     for table, tasks in COMPARED.items():
         for task in tasks:
-            yield table, task, columns[table](task).values()
+            yield table, task, cells[table](task).values()
         if table == "table3":
             for task in ("srl", "ner"):  # runs with little data are short
-                pairs = shares_of(task).values()
+                pairs = share_cells(task).values()
                 yield "figure1", task, [cell for pair in pairs for cell in pair]

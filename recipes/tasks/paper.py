@@ -36,8 +36,8 @@ TABLE3 = {
     "srl": (84.7, 84.3, 80.9),
 }
 #: Perplexity of a biLM on the dev text of a task, before and after one epoch on its training text.
-#: Quoted from secondary sources on the paper's supplement, so less certain than the other figures.
-#: SQuAD: contexts only.
+#: These values are from secondary sources on the paper's supplement, so they are less certain than
+#: the other results. For SQuAD, only the contexts were used.
 FINE_TUNED = {
     "ner": (103.2, 46.3),
     "sst5": (131.5, 78.6),
