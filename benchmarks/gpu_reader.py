@@ -3,7 +3,7 @@
 The token vectors are already on the device. `elmo bench embed --device cuda` measures embedding
 text.
 
-    python benchmarks/gpu_reader.py [PRESET]        half a minute on one H200
+    python benchmarks/gpu_reader.py [PRESET]        takes half a minute on one H200
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from elmokit.model.kernels.cuda_engine import CudaEngine
 from elmokit.model.packing import Packing
 from elmokit.presets import preset
 
-KINDS = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 LENGTH = 25
 ROWS = (128, 512, 1024, 2048, 4096)
 
 
-def seconds(work: Callable[[], object], rounds: int) -> float:
+def median_seconds(work: Callable[[], object], rounds: int) -> float:
     """Return the median time of `work`, after two warm-up runs."""
     times = []
     for number in range(rounds + 2):
@@ -59,16 +59,18 @@ def main(name: str) -> None:
     x_compared = token_vectors(compared, dim)
     exact, _ = CudaEngine(bilm).contextualize(x_compared, compared)
     report: dict[str, object] = {"device": torch.cuda.get_device_name(), "preset": name}
-    for kind, dtype in KINDS.items():
-        reader = CudaEngine(bilm, dtype)
-        layers, _ = reader.contextualize(x_compared, compared)
+    for kind, dtype in DTYPES.items():
+        engine = CudaEngine(bilm, dtype)
+        layers, _ = engine.contextualize(x_compared, compared)
         cosine = torch.cosine_similarity(exact, layers, dim=-1)[1:]
         x = token_vectors(single, dim)
-        latency = seconds(lambda r=reader, x=x: r.contextualize(x, single), 50)
+        latency = median_seconds(lambda engine=engine, x=x: engine.contextualize(x, single), 50)
         speeds = {}
         for label, packing in packings.items():
             x = token_vectors(packing, dim)
-            elapsed = seconds(lambda r=reader, x=x, p=packing: r.contextualize(x, p), 6)
+            elapsed = median_seconds(
+                lambda engine=engine, x=x, p=packing: engine.contextualize(x, p), 6
+            )
             speeds[label] = round(packing.n_tokens / elapsed)
         report[kind] = {
             "tokens_per_second": speeds,

@@ -3,7 +3,7 @@
     python benchmarks/hdf5_writing.py [--out results/hdf5-writing.json]
 
 Both write the same datasets and attributes: random float16 vectors with the shape of the bundled
-model, and 23 tokens per sentence on average. Times are CPU seconds of one thread, the minimum over
+model, and 23 tokens per sentence on average. Times are CPU times of one thread, the minimum over
 several rounds.
 """
 
@@ -48,7 +48,7 @@ def random_block(rng: np.random.Generator, layout: Layout) -> Block:
 
 
 def write_with_h5py(path: Path, blocks: list[Block], layout: Layout) -> None:
-    """Write the datasets and attributes with h5py's low-level API, which is its fastest."""
+    """Write the datasets and attributes with h5py's low-level API, its fastest interface."""
     options = h5p.create(h5p.DATASET_CREATE)
     options.set_obj_track_times(False)
     number_type = h5t.py_create(np.dtype(layout.dtype), logical=True)
@@ -58,8 +58,8 @@ def write_with_h5py(path: Path, blocks: list[Block], layout: Layout) -> None:
         for block in blocks:
             vectors = block.read("vectors")
             vectors = vectors if layout.layer == "all" else vectors[0]
-            spelled = [json.dumps(word) for word in block.words()]
-            tokens = [spelled[i] for i in block.read("ids").tolist()]
+            quoted = [json.dumps(word) for word in block.words()]
+            tokens = [quoted[i] for i in block.read("ids").tolist()]
             end = 0
             for length in block.read("lengths").tolist():
                 begin, end = end, end + length
@@ -73,8 +73,8 @@ def write_with_h5py(path: Path, blocks: list[Block], layout: Layout) -> None:
                 number += 1
 
 
-def microseconds(write: Callable[[], Any], rounds: int) -> float:
-    """Return the minimum CPU time per sentence."""
+def microseconds_per_sentence(write: Callable[[], Any], rounds: int) -> float:
+    """Return the minimum CPU time per sentence in microseconds."""
     best = float("inf")
     for _ in range(rounds):
         started = time.process_time()
@@ -89,7 +89,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--directory", type=Path, help="where to write. Default: a temporary directory"
+        "--directory",
+        type=Path,
+        help="directory for the files. Default: the directory for temporary files",
     )
     options = parser.parse_args()
     rows: dict[str, dict[str, float]] = {}
@@ -100,10 +102,10 @@ def main() -> None:
             rng = np.random.default_rng(0)
             blocks = [random_block(rng, layout) for _ in range(BLOCKS)]
             rows[layer] = {
-                "elmokit": microseconds(
+                "elmokit": microseconds_per_sentence(
                     lambda b=blocks, lay=layout: hdf5.write(path, b, lay, dict), options.rounds
                 ),
-                "h5py, without sentence_to_index": microseconds(
+                "h5py, without sentence_to_index": microseconds_per_sentence(
                     lambda b=blocks, lay=layout: write_with_h5py(path, b, lay), options.rounds
                 ),
             }

@@ -5,7 +5,7 @@
 The biLM is replaced by a function that immediately returns random numbers in the model's output
 shape (by default, the shape of the original model). The benchmark therefore measures tokenizing,
 batching, selecting layers and writing a Parquet shard. Times are CPU seconds of one thread, the
-minimum over several rounds, so that other processes of the machine have little effect.
+minimum over several rounds, so that other processes on the machine have little effect.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def main() -> None:
     parser.add_argument("--model", default="english-original")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    documents = (str(options.text),)
-    chunk: Chunk = next(read_chunks(documents, EmbedSettings(), skip_bad=False))
+    paths = (str(options.text),)
+    chunk: Chunk = next(read_chunks(paths, EmbedSettings(), skip_bad=False))
     store = MemoryDirectory("memory")
     rates: dict[str, Any] = {}
     for name, settings in (
@@ -81,7 +81,7 @@ def main() -> None:
         ("find sentences and tokenize", EmbedSettings(split=True)),
         ("split at whitespace", EmbedSettings(tokenized=True)),
     ):
-        job = ChunkJob(documents, settings, store)
+        job = ChunkJob(paths, settings, store)
         tokens = len(job.tokenize(chunk).tokens.ids)
         rates[name] = rate(tokens, cpu_seconds(lambda j=job: j.tokenize(chunk), options.rounds))
     model = load(options.model, device="cpu")
@@ -89,8 +89,8 @@ def main() -> None:
     for name in ("compute, without the biLM", "write a shard to memory", "all of it"):
         rates[name] = {}
     for name, settings in SETTINGS.items():
-        store.prepare(settings.layout(model.config), documents)
-        job = ChunkJob(documents, settings, store)
+        store.prepare(settings.layout(model.config), paths)
+        job = ChunkJob(paths, settings, store)
         tokenized = job.tokenize(chunk)
         tokens = len(tokenized.tokens.ids)
         computed = job.compute(model, tokenized)
@@ -100,7 +100,7 @@ def main() -> None:
             ("all of it", lambda j=job: j.run(model, chunk)),
         ):
             rates[stage][name] = rate(tokens, cpu_seconds(work, options.rounds))
-    tokens = len(ChunkJob(documents, EmbedSettings(), store).tokenize(chunk).tokens.ids)
+    tokens = len(ChunkJob(paths, EmbedSettings(), store).tokenize(chunk).tokens.ids)
     result = {
         "what": "tokens per CPU second of one core for everything that the host does besides the "
         "biLM; the shard is written to memory",

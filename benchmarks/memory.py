@@ -2,9 +2,9 @@
 
     python benchmarks/memory.py TEXT [--tokens 100000,1000000] [--model MODEL] [EMBED OPTIONS]
 
-TEXT has one sentence per line. If it is shorter than the largest size, it is repeated. Each size is
-embedded by a new process, to a directory of shards and to an HDF5 file. Writes results/memory.json,
-where each model has one entry.
+TEXT has one sentence per line. If it is shorter than the largest size, it is repeated. Each text is
+embedded twice, to a directory of shards and to an HDF5 file, each time by a new process. Writes
+results/memory.json, where each model has one entry.
 """
 
 from __future__ import annotations

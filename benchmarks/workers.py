@@ -2,7 +2,7 @@
 
     python benchmarks/workers.py TEXT [--workers 1,2] [--rounds 3] [--out results/workers.json]
 
-Every round runs each number of workers once, so that other processes of the machine affect all of
+Every round runs each number of workers once, so that other processes on the machine affect all of
 them. The benchmark also measures the fraction of the CPU time that other processes use. It writes
 the results only if this fraction is below `--others`, because the ratios would otherwise be
 unreliable.
@@ -23,11 +23,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-START = [sys.executable, "-c", "from elmokit.cli.main import run; run()"]
+COMMAND = [sys.executable, "-c", "from elmokit.cli.main import run; run()"]
 
 
 def busy_seconds() -> float:
-    """Return the CPU seconds used by all processes of the machine."""
+    """Return the CPU seconds used by all processes on the machine."""
     user, nice, system, _, _, *rest = (
         int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     )
@@ -44,9 +44,11 @@ def measure(text: Path, n_workers: int, options: list[str]) -> dict[str, Any]:
     """Embed the text once and return the speed."""
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "vectors.npz")
-        work = ["embed", str(text), "-o", out, "--workers", str(n_workers), "--json", "-q"]
+        arguments = ["embed", str(text), "-o", out, "--workers", str(n_workers), "--json", "-q"]
         before, own, busy = time.monotonic(), own_seconds(), busy_seconds()
-        done = subprocess.run([*START, *work, *options], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [*COMMAND, *arguments, *options], capture_output=True, text=True, check=True
+        )
         seconds = time.monotonic() - before
         others = (busy_seconds() - busy) - (own_seconds() - own)
     summary = json.loads(done.stdout)
@@ -66,7 +68,10 @@ def main() -> None:
     parser.add_argument("--workers", default="1,2", help="numbers of workers to compare")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--others", type=float, default=0.1, help="maximum fraction of CPU time of other processes"
+        "--others",
+        type=float,
+        default=0.1,
+        help="maximum fraction of the CPU time that other processes may use",
     )
     parser.add_argument("--out", type=Path)
     settings, options = parser.parse_known_args()
@@ -81,7 +86,7 @@ def main() -> None:
         n: statistics.median(run["tokens_per_second"] for run in runs if run["workers"] == n)
         for n in numbers
     }
-    most = max(run["others"] for run in runs)
+    max_others = max(run["others"] for run in runs)
     result = {
         "what": "tokens per second of `elmo embed --workers N` with the bundled model, median over "
         "rounds that run each number of workers once; `others` is the fraction of the CPU time "
@@ -93,15 +98,15 @@ def main() -> None:
         "date": time.strftime("%Y-%m-%d"),
         "tokens_per_second": {str(n): value for n, value in speed.items()},
         "ratio": {str(n): round(value / speed[numbers[0]], 3) for n, value in speed.items()},
-        "others_at_most": most,
+        "others_at_most": max_others,
         "runs": runs,
     }
     text = json.dumps(result, indent=1) + "\n"
     sys.stdout.write(text)
-    if most > settings.others:
+    if max_others > settings.others:
         sys.exit(
-            f"Other processes used up to {most:.0%} of the CPU time, more than "
-            f"{settings.others:.0%}: the results were not written. Repeat the benchmark on an idle "
+            f"Other processes used up to {max_others:.0%} of the CPU time, more than "
+            f"{settings.others:.0%}. The results were not written. Repeat the benchmark on an idle "
             "machine."
         )
     if settings.out:

@@ -2,15 +2,15 @@
 
 Each fault is a small defect that a user would notice. It is applied to a copy of the repository,
 tests run there, and the first test that fails is recorded. A test counts only if it passes without
-the fault. The tests close to the fault run first; if they pass, so does the whole default tier.
+the fault. The tests closest to the fault run first. If they pass, all default tests run.
 
-    python recipes/faults.py                         all faults, default tier
+    python recipes/faults.py                         all faults, default tests
     python recipes/faults.py --tests                 only the tests close to each fault
     python recipes/faults.py --only cache-eviction   one fault
-    python recipes/faults.py --list                  print the faults and whether they still apply
+    python recipes/faults.py --list                  list the faults and whether they still apply
 
 The results are stored in results/faults.json under the name given by --label. The exit code is 1 if
-a fault is not caught, or if its pattern does not match the source any more: then update FAULTS.
+a fault is not caught, or if its pattern no longer matches the source. In this case, update FAULTS.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 STORED = ROOT / "results" / "faults.json"
-# Large directories that no test changes: linked, not copied.
+# Large directories that no test changes. They are linked, not copied.
 LINKED = ("weights", "src/elmokit/models")
 
 
@@ -52,9 +52,9 @@ class Fault:
 
     Attributes:
         name: Its name.
-        package: The package of src/elmokit it is in.
+        package: The package of src/elmokit that contains it.
         effect: What a user notices.
-        edits: Ways to inject it, for different versions of the source; the first match is used.
+        edits: Ways to inject it, for different versions of the source. The first match is used.
         tests: Test files and directories that run first.
     """
 
@@ -65,8 +65,10 @@ class Fault:
     tests: tuple[str, ...]
 
 
-def fault(name: str, file: str, old: str, new: str, effect: str, tests: str, *more: Edit) -> Fault:
-    """Make a fault; `file` is relative to src/elmokit, `tests` to tests."""
+def make_fault(
+    name: str, file: str, old: str, new: str, effect: str, tests: str, *more: Edit
+) -> Fault:
+    """Create a fault. `file` is relative to src/elmokit, and `tests` to tests."""
     edits = tuple(
         Edit(f"src/elmokit/{edit.file}", edit.old, edit.new)
         for edit in (Edit(file, old, new), *more)
@@ -76,7 +78,7 @@ def fault(name: str, file: str, old: str, new: str, effect: str, tests: str, *mo
 
 
 FAULTS = [
-    fault(
+    make_fault(
         "gate-order",
         "model/lstm.py",
         "i, j, f, o = gates.chunk(4, dim=-1)",
@@ -84,7 +86,7 @@ FAULTS = [
         "Vectors differ from those of AllenNLP and bilm-tf: two gates are exchanged.",
         "model/test_lstm.py model",
     ),
-    fault(
+    make_fault(
         "mix-without-softmax",
         "model/mix.py",
         "return torch.softmax(self.w, dim=0)",
@@ -92,15 +94,15 @@ FAULTS = [
         "The layer weights s_j of a mix do not sum to 1.",
         "model/test_mix.py model",
     ),
-    fault(
+    make_fault(
         "projection-clip",
         "model/kernels/cpu_engine.py",
         "h.clamp_(-self.config.proj_clip, self.config.proj_clip)",
         "h.clamp_(max=self.config.proj_clip)",
-        "On a CPU large negative outputs are not clipped, so vectors differ from the reference.",
+        "On a CPU, large negative outputs are not clipped, so vectors differ from the reference.",
         "model/kernels/test_cpu_engines.py model/kernels",
     ),
-    fault(
+    make_fault(
         "byte-order-mark",
         "text/lines.py",
         "return raw.removeprefix(codecs.BOM_UTF8)",
@@ -108,7 +110,7 @@ FAULTS = [
         "The first token of a file from Windows begins with an invisible character.",
         "text/test_lines.py text",
     ),
-    fault(
+    make_fault(
         "backward-shift",
         "data/streams.py",
         "targets[1, row, start : start + n - 1] = backward[1:]",
@@ -116,7 +118,7 @@ FAULTS = [
         "The backward LM is trained to predict the word it has just read.",
         "data/test_streams.py data",
     ),
-    fault(
+    make_fault(
         "resume-position",
         "train/loop.py",
         "if progress.position:",
@@ -124,7 +126,7 @@ FAULTS = [
         "A resumed training run reads the corpus from its beginning again.",
         "train/test_loop.py train",
     ),
-    fault(
+    make_fault(
         "gradient-scale",
         "train/optimizer.py",
         "torch.clamp(c.clip / (norm + 1e-6), max=1.0)",
@@ -132,7 +134,7 @@ FAULTS = [
         "Small gradients are scaled up to the clipping norm: training diverges from the reference.",
         "train/test_loop.py train",
     ),
-    fault(
+    make_fault(
         "mixed-download",
         "sources/download.py",
         "elif new_version != version or _first_byte(response.headers) != start:",
@@ -140,7 +142,7 @@ FAULTS = [
         "A resumed download joins the halves of two versions of a file.",
         "sources/test_download.py sources",
     ),
-    fault(
+    make_fault(
         "weight-halves",
         "convert/bilm_hdf5.py",
         "(w[:d].T, w[d:].T)",
@@ -148,7 +150,7 @@ FAULTS = [
         "Input and recurrent weights of published models are exchanged.",
         "convert/test_bilm_hdf5.py convert",
     ),
-    fault(
+    make_fault(
         "pickle-allowed",
         "convert/torch_pickle.py",
         "weights_only=True)",
@@ -156,15 +158,15 @@ FAULTS = [
         "Security: a weight file can run any code when it is loaded.",
         "convert/manylangs convert",
     ),
-    fault(
+    make_fault(
         "cache-eviction",
         "embed/token_cache.py",
         "del self._rows[self._tokens[row]]",
         "self._rows.pop(token, None)",
-        "On large texts a token that left the cache gets the vector of another token.",
+        "On large texts, a token that left the cache gets the vector of another token.",
         "embed/test_model.py embed",
     ),
-    fault(
+    make_fault(
         "backward-score",
         "embed/scoring.py",
         "backward=tuple(backward[1:]),",
@@ -172,15 +174,15 @@ FAULTS = [
         "Each token gets the backward log-probability of the token before it.",
         "embed/test_scoring.py embed",
     ),
-    fault(
+    make_fault(
         "long-line-sentence",
         "bulk/input.py",
         "sentence + len(starts) - 1, offset + boundary",
         "sentence + len(starts), offset + boundary",
-        "With `elmo embed --split` the sentences of a long line get wrong numbers.",
+        "With `elmo embed --split`, the sentences of a long line get wrong numbers.",
         "bulk/test_chunks.py bulk",
     ),
-    fault(
+    make_fault(
         "resume-state",
         "bulk/executors.py",
         "carried = job.output.state_after(number - 1)",
@@ -188,23 +190,23 @@ FAULTS = [
         "A resumed `elmo embed --state carry` continues from the wrong state.",
         "bulk/test_resume.py bulk/test_corpus.py bulk",
     ),
-    fault(
+    make_fault(
         "search-order",
         "embed/topk.py",
         "order = np.lexsort((ids, -scores))",
         "order = np.lexsort((-ids, -scores))",
-        "Of equally near tokens the last ones are listed, in an order that depends on the blocks.",
+        "Of equally near tokens, the last ones are listed, in an order that depends on the blocks.",
         "embed/test_topk.py search",
     ),
-    fault(
+    make_fault(
         "entity-type",
         "tasks/metrics/spans.py",
         " and type_ == last_type",
         "",
-        "F1 differs from conlleval: an entity goes on although its type changes.",
+        "F1 differs from conlleval: an entity continues although its type changes.",
         "tasks/test_spans.py tasks/metrics tasks/test_ner.py",
     ),
-    fault(
+    make_fault(
         "transposed-plot",
         "plot/similarity.py",
         "cosines[choice.label] = a @ b.T",
@@ -212,7 +214,7 @@ FAULTS = [
         "`elmo plot similarity` shows rows as columns.",
         "plot",
     ),
-    fault(
+    make_fault(
         "token-check",
         "serve/middleware.py",
         "self._token is None or secrets.compare_digest(header, self._token)",
@@ -220,7 +222,7 @@ FAULTS = [
         "Security: the service accepts any token.",
         "serve/test_limits_and_access.py serve/test_routes.py serve",
     ),
-    fault(
+    make_fault(
         "stateful-compat",
         "compat/allennlp/bilm.py",
         "if not self.stateful or self._states is None:",
@@ -228,15 +230,15 @@ FAULTS = [
         "`Elmo(..., stateful=False)` of the AllenNLP names still carries its state.",
         "compat/test_allennlp_state.py compat",
     ),
-    fault(
+    make_fault(
         "spacy-last-token",
         "integrations/spacy.py",
         "ends = [*firsts[1:], len(doc)]",
         "ends = [*firsts[1:], len(doc) - 1]",
-        "In spaCy the last token of a document has no vector.",
+        "In spaCy, the last token of a document has no vector.",
         "integrations/test_spacy.py",
     ),
-    fault(
+    make_fault(
         "exit-code",
         "cli/main.py",
         'cannot write to standard output\n        log(f"Error: {error}")\n        sys.exit(1)',
@@ -244,7 +246,7 @@ FAULTS = [
         "A command that fails tells a script that it succeeded.",
         "cli/test_main.py cli",
     ),
-    fault(
+    make_fault(
         "half-written-file",
         "storage/atomic.py",
         "        yield temporary\n        move_into_place(",
@@ -259,7 +261,7 @@ FAULTS = [
 
 
 def copy_tree(tree: Path, target: Path) -> Path:
-    """Copy the tracked files of a repository; link large directories and the shared data."""
+    """Copy the tracked files of a repository. Link large directories and the shared data."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=tree, capture_output=True, text=True, check=True
     )
@@ -277,9 +279,9 @@ def copy_tree(tree: Path, target: Path) -> Path:
     return copy
 
 
-def matching(tree: Path, item: Fault) -> Edit | None:
+def matching(tree: Path, fault: Fault) -> Edit | None:
     """Return the edit that fits this version of the source."""
-    for edit in item.edits:
+    for edit in fault.edits:
         path = tree / edit.file
         if path.is_file() and path.read_text("utf-8").count(edit.old) == 1:
             return edit
@@ -289,7 +291,7 @@ def matching(tree: Path, item: Fault) -> Edit | None:
 # -------------------------------------------------------------------------------------- test runs
 
 
-class Tests:
+class TestRunner:
     """Runs pytest in a copied tree.
 
     Args:
@@ -300,10 +302,10 @@ class Tests:
 
     def __init__(self, tree: Path, prefix: list[str], jobs: int) -> None:
         self.tree, self.prefix, self.jobs = tree, prefix, jobs
-        self.unusable: list[str] = []  # tests that fail without a fault, too
+        self.unusable: list[str] = []  # tests that also fail without a fault
 
     def first_failure(self, paths: list[str]) -> str | None:
-        """Run tests until one fails, and return it; None if all pass."""
+        """Run tests until one fails, and return its name. Return None if all pass."""
         skipped = [f"--deselect={name}" for name in self.unusable]
         jobs = ["-n", str(self.jobs)] if self.jobs else []
         command = [
@@ -319,7 +321,7 @@ class Tests:
         done = subprocess.run(
             command, cwd=self.tree, env=environment, capture_output=True, text=True, check=False
         )
-        if done.returncode in (0, 5):  # 5: no test in these files belongs to the tier
+        if done.returncode in (0, 5):  # 5: pytest selected no tests
             return None
         failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
         if not failed:
@@ -327,67 +329,69 @@ class Tests:
         return str(failed[0])
 
 
-def catch(tests: Tests, item: Fault, edit: Edit, *, nearby: bool) -> str | None:
+def find_failing_test(
+    tests: TestRunner, fault: Fault, edit: Edit, *, close_only: bool
+) -> str | None:
     """Inject a fault and return the first test that fails because of it."""
     path = tests.tree / edit.file
     before = path.read_text("utf-8")
     after = before.replace(edit.old, edit.new)
-    close = [name for name in item.tests if (tests.tree / name).exists()]
-    for paths in [close] if nearby else [close, []]:
-        if not paths and nearby:
+    close = [name for name in fault.tests if (tests.tree / name).exists()]
+    for paths in [close] if close_only else [close, []]:
+        if not paths and close_only:
             continue
         while True:
             path.write_text(after, "utf-8")
             try:
-                failed = tests.first_failure(paths)
+                failing_test = tests.first_failure(paths)
             finally:
                 path.write_text(before, "utf-8")
-            if failed is None:
+            if failing_test is None:
                 break
-            if tests.first_failure([failed]) is None:
-                return failed
-            tests.unusable.append(failed)
+            if tests.first_failure([failing_test]) is None:
+                return failing_test
+            tests.unusable.append(failing_test)
     return None
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Inject the chosen faults one after the other."""
-    chosen = [item for item in FAULTS if not options.only or item.name in options.only]
+    """Inject the selected faults one after another."""
+    faults = [fault for fault in FAULTS if not options.only or fault.name in options.only]
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         copy = copy_tree(options.tree, Path(folder))
-        tests = Tests(copy, shlex.split(options.prefix), options.jobs)
-        for item in chosen:
-            began = time.monotonic()
-            edit = matching(copy, item)
+        tests = TestRunner(copy, shlex.split(options.prefix), options.jobs)
+        for fault in faults:
+            started = time.monotonic()
+            edit = matching(copy, fault)
             if edit is None:
                 result = {"status": "pattern not found", "test": None}
             else:
-                caught = catch(tests, item, edit, nearby=options.tests)
+                caught = find_failing_test(tests, fault, edit, close_only=options.tests)
                 result = {"status": "caught" if caught else "not caught", "test": caught}
-            result["seconds"] = round(time.monotonic() - began)
-            results[item.name] = {"package": item.package, "effect": item.effect, **result}
-            report(item.name, results[item.name])
+            result["seconds"] = round(time.monotonic() - started)
+            results[fault.name] = {"package": fault.package, "effect": fault.effect, **result}
+            report(fault.name, results[fault.name])
             store(options, results, tests.unusable)
     return results
 
 
 def report(name: str, result: dict[str, Any]) -> None:
-    """Print one line."""
+    """Print the result of one fault."""
     test = result["test"] or ""
     sys.stdout.write(f"{name:20} {result['status']:18} {result['seconds']:>5} s  {test}\n")
     sys.stdout.flush()
 
 
 def store(options: argparse.Namespace, results: dict[str, Any], unusable: list[str]) -> None:
-    """Merge the results of this run into the file."""
+    """Merge the results of this run into the results file."""
     path: Path = options.out
     stored = json.loads(path.read_text("utf-8")) if path.exists() else {}
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=options.tree, capture_output=True, text=True, check=True
     )
     known = stored.get(options.label, {}).get("faults", {})
-    merged = {item.name: (known | results).get(item.name) for item in FAULTS}
+    merged = {fault.name: (known | results).get(fault.name) for fault in FAULTS}
     stored[options.label] = {
         "command": "python recipes/faults.py" + (" --tests" if options.tests else ""),
         "commit": head.stdout.strip(),
@@ -400,26 +404,28 @@ def store(options: argparse.Namespace, results: dict[str, Any], unusable: list[s
 
 
 def main() -> int:
-    """Run from the command line."""
+    """Inject the faults, or list them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--tree", type=Path, default=ROOT, help="checkout to test (default: this)")
+    parser.add_argument(
+        "--tree", type=Path, default=ROOT, help="checkout to test (default: this checkout)"
+    )
     parser.add_argument("--label", default="now", help="name of the results (default: now)")
     parser.add_argument("--tests", action="store_true", help="run only the tests close to a fault")
-    parser.add_argument("--only", action="append", help="name of a fault; may be repeated")
+    parser.add_argument("--only", action="append", help="name of a fault; can be repeated")
     parser.add_argument("--jobs", type=int, default=2, help="pytest-xdist processes (default: 2)")
     parser.add_argument("--prefix", default="", help="command to start pytest with, such as nice")
-    parser.add_argument("--list", action="store_true", help="print the faults and stop")
+    parser.add_argument("--list", action="store_true", help="list the faults and exit")
     parser.add_argument("--out", type=Path, default=STORED, help="results file")
     options = parser.parse_args()
     options.tree = options.tree.resolve()
-    unknown = set(options.only or ()) - {item.name for item in FAULTS}
+    unknown = set(options.only or ()) - {fault.name for fault in FAULTS}
     if unknown:
-        parser.error(f"no fault {', '.join(sorted(unknown))}; see --list")
+        parser.error(f"unknown fault: {', '.join(sorted(unknown))}. Use --list to list all faults.")
     if options.list:
-        edits = {item.name: matching(options.tree, item) for item in FAULTS}
-        for item in FAULTS:
-            state = "applies" if edits[item.name] else "PATTERN NOT FOUND"
-            sys.stdout.write(f"{item.name:20} {item.package:18} {state:18} {item.effect}\n")
+        edits = {fault.name: matching(options.tree, fault) for fault in FAULTS}
+        for fault in FAULTS:
+            state = "applies" if edits[fault.name] else "PATTERN NOT FOUND"
+            sys.stdout.write(f"{fault.name:20} {fault.package:18} {state:18} {fault.effect}\n")
         return 0 if all(edits.values()) else 1
     results = run(options)
     return 0 if all(result["status"] == "caught" for result in results.values()) else 1

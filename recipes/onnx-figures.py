@@ -6,7 +6,8 @@ In each round, every variant reads the same text once, so that other processes a
 equally. The fastest round counts. Times are CPU seconds of one thread.
 
 Run as: OMP_NUM_THREADS=1 python recipes/onnx-figures.py
-Takes two minutes of CPU time, writes results/onnx.json and prints the tables of docs/how-to/onnx.md.
+Takes two minutes of CPU time. Writes results/onnx.json and prints the tables of
+docs/how-to/onnx.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Store what elmokit computes, or compare it with what was stored before a refactoring.
+"""Store results of elmokit, or compare them with the results stored before a refactoring.
 
 results/refactoring-baseline.json was written at the commit tagged `before-refactoring`. It holds
 vectors, perplexities, substitutes, neighbors, output files, a short training run, a task model and
@@ -6,10 +6,10 @@ a probe. A refactoring must not change any of these numbers.
 
     python recipes/refactoring_baseline.py --check          compare; exit code 1 if anything differs
     python recipes/refactoring_baseline.py                  write the file again
-    python recipes/refactoring_baseline.py --only vectors   with one section only
+    python recipes/refactoring_baseline.py --only vectors   compute only one section
 
-Hashes of files are stored too, but the metadata in a file may change without changing a vector:
-a different hash is listed, and is an error only with --strict. If you replace a model, check the
+Hashes of files are stored, too. The metadata in a file may change without changing a vector, so a
+different hash is listed, but is an error only with --strict. If you replace a model, check the
 code with the old model first, then write the file again.
 
 Everything goes through the public Python API and the command line, in this process and with one
@@ -43,6 +43,7 @@ import numpy as np
 import torch
 
 import elmokit
+from elmokit.progress import plural
 
 ROOT = Path(__file__).resolve().parents[1]
 STORED = ROOT / "results" / "refactoring-baseline.json"
@@ -62,7 +63,7 @@ SENTENCES = [
 ]
 QUERIES = ["They walked along the [bank] of the river .", "The children [play] in the garden ."]
 
-# Relative to the largest number of the list that is compared.
+# Relative to the largest number in the compared list.
 TOLERANCES = {
     "vectors": 2e-6,
     "fast": 2e-4,
@@ -109,7 +110,7 @@ def corpus_lines(n: int) -> list[str]:
 
 
 def numbers(values: Any) -> list[Any]:
-    """Return an array as lists of floats, with nine digits, which determine a float32."""
+    """Return an array as lists of floats with nine digits, enough to identify each float32."""
 
     def rounded(value: Any) -> Any:
         return [rounded(v) for v in value] if isinstance(value, list) else float(f"{value:.9g}")
@@ -122,17 +123,19 @@ def numbers(values: Any) -> list[Any]:
 
 
 def summary(layers: np.ndarray) -> dict[str, Any]:
-    """Reduce h_{k,j} of a sentence, (L + 1, T, 2D), to what is stored."""
+    """Reduce h_{k,j} of a sentence, (L + 1, T, 2D), to the stored values."""
     half = layers.shape[2] // 2
     tokens = sorted({0, layers.shape[1] // 2, layers.shape[1] - 1})
-    some = layers[:, tokens]
+    selected = layers[:, tokens]
     wide = layers.astype(np.float64)
     return {
         "shape": list(layers.shape),
         "tokens": tokens,
         # Four dimensions of the forward LM, four of the backward LM.
-        "first": numbers(np.concatenate([some[..., :4], some[..., half : half + 4]], axis=-1)),
-        "norms": numbers(np.linalg.norm(some, axis=-1)),
+        "first": numbers(
+            np.concatenate([selected[..., :4], selected[..., half : half + 4]], axis=-1)
+        ),
+        "norms": numbers(np.linalg.norm(selected, axis=-1)),
         "layer_norms": numbers(np.sqrt((wide**2).sum(axis=(1, 2)))),
     }
 
@@ -144,7 +147,7 @@ def vectors() -> dict[str, Any]:
 
 
 def vectors_of(model: elmokit.ElmoModel) -> dict[str, Any]:
-    """Embed the sentences from each state; a model without a warm state has two."""
+    """Embed the sentences from each state. Models without a warm state have only two states."""
     states = ("reset", "carry") if model.warm is None else ("reset", "warm", "carry")
     return {
         state: [summary(vectors.layers) for vectors in model.embed(SENTENCES, state)]
@@ -173,7 +176,7 @@ def fast() -> dict[str, Any]:
 
 
 def perplexity(folder: Path) -> dict[str, Any]:
-    """Measure the bundled model on a running text, and score sentences one by one."""
+    """Measure the perplexity of the bundled model on a running text and on single sentences."""
     text = folder / "running.txt"
     text.write_text(" ".join(corpus_lines(8)) + "\n", "utf-8")
     directions = ("forward", "backward", "mean", "known")
@@ -225,15 +228,15 @@ def neighbors(folder: Path) -> dict[str, Any]:
         result[query] = {
             layer: [
                 [n["word"], n["position"], n["where"].rpartition(":")[2], float(n["score"])]
-                for n in found
+                for n in nearest
             ]
-            for layer, found in json.loads(line)["neighbors"].items()
+            for layer, nearest in json.loads(line)["neighbors"].items()
         }
     return result
 
 
 def files(folder: Path) -> dict[str, Any]:
-    """Write vector files in every format with every choice of layers; prepare a corpus."""
+    """Write vector files in every format with every layer choice, and prepare a corpus."""
     text = folder / "lines.txt"
     text.write_text("\n".join(["", *corpus_lines(200)]) + "\n", "utf-8")
     shutil.copytree(TINY, folder / "tiny")
@@ -267,7 +270,7 @@ def files(folder: Path) -> dict[str, Any]:
 
 
 def stored_vectors(path: Path) -> dict[str, Any]:
-    """Read a vector file back: how many sentences and tokens, and some numbers of three of them."""
+    """Return the numbers of sentences and tokens in a vector file, and parts of three sentences."""
     with contextlib.closing(elmokit.open_vectors(path)) as stored:
         sentences = [(list(sentence.tokens), np.asarray(sentence.vectors)) for sentence in stored]
     tokens = [len(words) for words, _ in sentences]
@@ -311,26 +314,26 @@ def training(folder: Path) -> dict[str, Any]:
     }
 
 
-def synthetic_sentence(draw: random.Random) -> list[tuple[str, str]]:
+def synthetic_sentence(rng: random.Random) -> list[tuple[str, str]]:
     """Return words with tags: people meet people in places."""
     names = ["Ann", "Bob", "Carla", "Dave", "Smith", "Jones"]
-    rows = [(draw.choice(names), "B-PER")]
-    if draw.random() < 0.4:
-        rows.append((draw.choice(names), "I-PER"))
-    rows.append((draw.choice(["saw", "met", "left", "may"]), "O"))
-    rows.append((draw.choice([*names, "May", "Paris"]), "B-PER"))
-    if draw.random() < 0.6:
-        rows += [("in", "O"), (draw.choice(["Paris", "Oslo", "May", "Smith"]), "B-LOC")]
+    rows = [(rng.choice(names), "B-PER")]
+    if rng.random() < 0.4:
+        rows.append((rng.choice(names), "I-PER"))
+    rows.append((rng.choice(["saw", "met", "left", "may"]), "O"))
+    rows.append((rng.choice([*names, "May", "Paris"]), "B-PER"))
+    if rng.random() < 0.6:
+        rows += [("in", "O"), (rng.choice(["Paris", "Oslo", "May", "Smith"]), "B-LOC")]
     return [*rows, (".", "O")]
 
 
 def synthetic_data(path: Path, n: int, seed: int, line: str) -> Path:
     """Write sentences, one word per line in the given form."""
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     blocks = [
         "".join(
             line.format(i=i, word=word, tag=tag) + "\n"
-            for i, (word, tag) in enumerate(synthetic_sentence(draw), 1)
+            for i, (word, tag) in enumerate(synthetic_sentence(rng), 1)
         )
         for _ in range(n)
     ]
@@ -378,7 +381,7 @@ def probe(folder: Path) -> dict[str, Any]:
 
 
 def sections(folder: Path) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Return what is measured, by name."""
+    """Return the functions that compute the sections, by name."""
     return {
         "vectors": vectors,
         "fast": fast,
@@ -477,15 +480,15 @@ def measure(names: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         for name, section in sections(Path(folder)).items():
             if name in names:
-                began = datetime.datetime.now(datetime.UTC)
+                started = datetime.datetime.now(datetime.UTC)
                 result[name] = section()
-                seconds = (datetime.datetime.now(datetime.UTC) - began).total_seconds()
+                seconds = (datetime.datetime.now(datetime.UTC) - started).total_seconds()
                 sys.stderr.write(f"{name}: {seconds:.1f} s\n")
     return result
 
 
 def check(stored: dict[str, Any], now: dict[str, Any], *, strict: bool) -> bool:
-    """Print a table of differences; say whether all is within tolerance."""
+    """Print the differences. Return whether all values are within tolerance."""
     rows = [row for name in now for row in differences(name, stored["sections"][name], now[name])]
     width = max((len(row[0]) for row in rows), default=0)
     for place, before, after, kind in rows:
@@ -494,20 +497,26 @@ def check(stored: dict[str, Any], now: dict[str, Any], *, strict: bool) -> bool:
     weights = environment()["weights"]
     for name, digest in stored["environment"]["weights"].items():
         if weights[name] != digest:
-            sys.stdout.write(f"The weights of {name} are not the stored ones.\n")
+            sys.stdout.write(f"The weights of {name} differ from the stored weights.\n")
+    commit = stored["environment"]["commit"][:7]
     sys.stdout.write(
-        f"{len(now)} sections compared with commit {stored['environment']['commit'][:7]}: "
+        f"{plural(len(now), 'section')} compared with commit {commit}: "
         f"{len(rows) - hashes} values and {hashes} hashes of files differ\n"
     )
     return not rows if strict else len(rows) == hashes
 
 
 def main() -> int:
-    """Write the file, or compare with it."""
+    """Write the results file, or compare with it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--check", action="store_true", help="compare with the stored file")
-    parser.add_argument("--strict", action="store_true", help="a different hash is an error, too")
-    parser.add_argument("--only", action="append", choices=list(TOLERANCES), help="one section")
+    parser.add_argument("--strict", action="store_true", help="treat a different hash as an error")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=list(TOLERANCES),
+        help="compute only this section; can be repeated",
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     now = measure(options.only or list(TOLERANCES))

@@ -2,7 +2,7 @@
 
 This builds a tiny biLM with the cells and variable scopes of bilm-tf, so that TensorFlow names the
 variables as in bilm-tf, and trains it for a few steps with Adagrad, so that the accumulators are
-not empty. `tensorflow.npz` contains the variables as TensorFlow reads them, the layers of a verse,
+nontrivial. `tensorflow.npz` contains the variables as TensorFlow reads them, the layers of a verse,
 and the weights after one more step.
 
 Needs a separate environment: pip install tensorflow==2.21.0 tf_keras==2.21.0
@@ -72,15 +72,15 @@ def token_encoder(ids: tf.Tensor) -> tf.Tensor:
         "char_embed", [261, e], initializer=tf.random_uniform_initializer(-1, 1, seed=1)
     )
     characters = tf.nn.embedding_lookup(table, ids)[None]  # (1, T, C, e)
-    found = []
+    features = []
     with tf.variable_scope("CNN", reuse=tf.AUTO_REUSE):
         for i, (width, count) in enumerate(cnn["filters"]):
-            start = tf.random_normal_initializer(stddev=0.5, seed=10 + i)
-            w = tf.get_variable(f"W_cnn_{i}", [1, width, e, count], initializer=start)
+            initializer = tf.random_normal_initializer(stddev=0.5, seed=10 + i)
+            w = tf.get_variable(f"W_cnn_{i}", [1, width, e, count], initializer=initializer)
             b = tf.get_variable(f"b_cnn_{i}", [count], initializer=tf.constant_initializer(0.1))
             windows = tf.nn.conv2d(characters, w, strides=[1, 1, 1, 1], padding="VALID") + b
-            found.append(tf.nn.relu(tf.reduce_max(windows, axis=2))[0])
-    x = tf.concat(found, 1)  # (T, F)
+            features.append(tf.nn.relu(tf.reduce_max(windows, axis=2))[0])
+    x = tf.concat(features, 1)  # (T, F)
     normal = tf.random_normal_initializer(stddev=size**-0.5, seed=20)
     with tf.variable_scope("CNN_proj"):
         w_proj = tf.get_variable("W_proj", [size, d], initializer=normal)
@@ -122,14 +122,14 @@ def main(out: Path) -> None:
     """Write the checkpoint and the expected values."""
     tf.disable_v2_behavior()
     tf.set_random_seed(1)
-    read = ["<S>", *VERSE, "</S>"]
-    numbers = np.array([WORDS.index(word) for word in read])
-    ids = tf.constant([spell(word) for word in read])
+    tokens = ["<S>", *VERSE, "</S>"]
+    token_ids = np.array([WORDS.index(word) for word in tokens])
+    ids = tf.constant([spell(word) for word in tokens])
     step = tf.get_variable("global_step", [], initializer=tf.zeros_initializer(), trainable=False)
     with tf.variable_scope("lm"):
         x = token_encoder(ids)
-        ahead = language_model(x, 0, len(read))
-        back = language_model(tf.reverse(x, [0]), 1, len(read))
+        forward = language_model(x, 0, len(tokens))
+        backward = language_model(tf.reverse(x, [0]), 1, len(tokens))
         with tf.variable_scope("softmax"):
             d = OPTIONS["lstm"]["projection_dim"]
             normal = tf.random_normal_initializer(stddev=d**-0.5, seed=50)
@@ -141,7 +141,7 @@ def main(out: Path) -> None:
                 labels=targets[1:], logits=tf.matmul(h[:-1], w, transpose_b=True) + b
             )
         )
-        for h, targets in ((ahead, numbers), (back, numbers[::-1].copy()))
+        for h, targets in ((forward, token_ids), (backward, token_ids[::-1].copy()))
     ]
     optimizer = tf.train.AdagradOptimizer(RATE, initial_accumulator_value=1.0)
     scaled = 0.5 * (losses[0] + losses[1]) * OPTIONS["unroll_steps"]
@@ -157,7 +157,9 @@ def main(out: Path) -> None:
             session.run(train)
         prefix = str(out / "model.ckpt")
         saver.save(session, prefix, global_step=step, write_meta_graph=False)
-        layers = dict(zip(("x", "forward", "backward"), session.run([x, ahead, back]), strict=True))
+        layers = dict(
+            zip(("x", "forward", "backward"), session.run([x, forward, backward]), strict=True)
+        )
         session.run(train)
         after = session.run({v.op.name: v for v in variables})
     reader = tf.train.load_checkpoint(f"{prefix}-{STEPS}")

@@ -2,7 +2,7 @@
 
 Each implementation runs in its own process, so that its load time and peak memory can be measured.
 All processes run until the end of the benchmark, so that they can be measured alternately and other
-processes of the machine affect all of them.
+processes on the machine affect all of them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-OURS = (sys.executable, str(Path(__file__).with_name("elmokit_worker.py")))
+ELMOKIT_WORKER = (sys.executable, str(Path(__file__).with_name("elmokit_worker.py")))
 
 
 class ChildError(Exception):
-    """A worker process that exited, timed out or reported an error."""
+    """Raised if a worker process exits, times out or reports an error."""
 
 
 class Child:
@@ -38,7 +38,7 @@ class Child:
 
     def __init__(
         self,
-        command: Sequence[str] = OURS,
+        command: Sequence[str] = ELMOKIT_WORKER,
         *,
         threads: int | None = None,
         limit: float = 900.0,
@@ -118,7 +118,7 @@ class Child:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        at: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         if kind is not None:
             self._process.kill()

@@ -1,4 +1,4 @@
-"""Create a separate environment for each implementation from the package index, for all later runs.
+"""Create a separate environment for each implementation. Later runs reuse it.
 
 AllenNLP requires a version of torch that does not support Python 3.11, and its version ranges allow
 packages that are incompatible with it, hence the constraints. If an environment cannot be created,
@@ -17,7 +17,7 @@ _LIMIT = 1800  # seconds for one installation
 
 
 class Unavailable(Exception):
-    """An implementation that is not available; the message contains the reason."""
+    """Raised if an implementation is not available. The message contains the reason."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Recipe:
     """How to install an implementation.
 
     Attributes:
-        python: The required Python version; None: the current one.
-        first: Packages that are required to build the others.
+        python: The required Python version. None means the current one.
+        first: Packages that are installed first because the others need them.
         packages: The packages to install.
         constraints: Versions of their dependencies.
     """
@@ -71,7 +71,7 @@ def find_python(version: str) -> Path:
 
 
 def environment(name: str, cache: Path) -> Path:
-    """Return the Python interpreter of an implementation; create the environment if necessary."""
+    """Return the Python interpreter of an implementation. Create its environment if necessary."""
     recipe = RECIPES[name]
     folder = cache / name
     python, ready = folder / "bin" / "python", folder / "ready.txt"

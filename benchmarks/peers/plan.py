@@ -44,7 +44,7 @@ class Plan:
 def make_plan(
     sentences: Sentences, batches: list[int], rounds: int, tokens: int, n_check: int = 32
 ) -> Plan:
-    """Select the sentences; `tokens` is the size of the warm-up and of the long run."""
+    """Select the sentences. `tokens` is the size of the warm-up and of the long run."""
     supply = SentenceSupply(sentences)
     warm_up = supply.take(tokens, batch=n_check)
     unsorted, ranked = {}, {}

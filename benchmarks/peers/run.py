@@ -2,7 +2,7 @@
 
 Every implementation runs in its own process until the end of the benchmark. Only one of them works
 at a time, and in each round, all of them process the same text one after another, so that other
-processes of the machine affect all of them. The vectors are compared before the measurement. See
+processes on the machine affect all of them. The vectors are compared before the measurement. See
 README.md in this directory.
 
     python benchmarks/peers/run.py            everything, about 25 minutes on two cores
@@ -46,7 +46,7 @@ SEED = 0
 TOLERANCE = 1e-5  # maximum difference of float32 vectors
 MIN_COSINE = 0.999
 MIN_ROUNDS = 3
-MAX_BUSY = 0.1  # fraction of the CPU time of other processes that causes a warning
+MAX_BUSY = 0.1  # Warn if other processes use a larger fraction of the CPU time.
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Row:
     Attributes:
         key: The name in the JSON file.
         label: The name in the table.
-        process: The worker process; two rows can share it.
+        process: The worker process, which two rows can share.
         ranked: Whether the sentences are sorted by length.
     """
 
@@ -91,7 +91,7 @@ def log(line: str) -> None:
 
 
 def busy_share(seconds: float = 2.0) -> float:
-    """Return the fraction of the CPU time that is currently used; 0 if it is unknown.
+    """Return the fraction of the CPU time that is currently used, or 0 if it is unknown.
 
     On a busy machine, ratios are unreliable as well: threads that wait for each other lose more
     time than other processes use, to a different degree in each implementation.
@@ -130,9 +130,9 @@ def main(arguments: list[str] | None = None) -> int:
         "ratios": {},
         "what": "tokens/s of embedding, medians over rounds; all implementations process the same "
         "sentences, which are new in each round. ratios: the speed of elmokit divided by that of "
-        "the other implementation, medians over rounds. elmokit's token cache has processed other "
-        "text before. AllenNLP's cache contains all words from the start; filling it is part of "
-        "its load time.",
+        "the other implementation, medians over rounds. elmokit's token cache already contains "
+        "words of other text. AllenNLP's cache contains all words from the start; filling it is "
+        "part of its load time.",
         "models": {},
         "missing": missing,
         "command": shlex.join(["python", "benchmarks/peers/run.py", *_portable(arguments)]),
@@ -145,7 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
         "limit_minutes": options.minutes,
     }
     for number, name in enumerate(names):
-        # Divide the remaining time between the models; the first one is larger.
+        # The first model is the largest, so it gets most of the remaining time.
         left = options.minutes * 60 - (time.monotonic() - begin)
         share = 1.0 if number + 1 == len(names) else 0.75
         deadline = time.monotonic() + left * share
@@ -159,9 +159,9 @@ def main(arguments: list[str] | None = None) -> int:
     print(table.render(results))
     for line in [*missing.values(), f"Results written to {options.out}."]:
         log(line)
-    agree = all(row["agrees"] for one in results["models"].values() for row in one["agreement"])
+    agree = all(row["agrees"] for model in results["models"].values() for row in model["agreement"])
     if not agree:
-        log("The vectors do NOT agree, see 'agreement' in the results.")
+        log("The vectors do NOT agree. See 'agreement' in the results.")
     return 0 if agree else 1
 
 
@@ -187,7 +187,7 @@ def run_model(
         for key, result in warm_up(processes, plan, max(batches)).items():
             loads[key] |= result
         rounds = Rounds(rows, processes, plan, batches)
-        done = rounds.run(options.rounds, deadline)
+        n_rounds = rounds.run(options.rounds, deadline)
         rows, speeds = rounds.rows, rounds.speeds()
         notes += rounds.notes
         for key, result in long_run(processes, plan, max(batches)).items():
@@ -198,7 +198,7 @@ def run_model(
     return {
         "shape": f"{config.lstm.n_layers} x {config.lstm.dim}/{config.lstm.projection_dim}",
         "ratios": ratios(rows, speeds),
-        "rounds": done,
+        "rounds": n_rounds,
         "rows": [_row(row, speeds, loads[row.process]) for row in rows],
         "agreement": agreement,
         "notes": notes,
@@ -298,7 +298,7 @@ def compare(vectors: NDArray[np.float32], expected: NDArray[np.float32]) -> dict
 
 
 def warm_up(processes: dict[str, Child], plan: Plan, batch: int) -> dict[str, dict[str, Any]]:
-    """Fill elmokit's token cache; return the speed with the initially empty cache as `cold`."""
+    """Fill elmokit's token cache. Return the speed with the initially empty cache as `cold`."""
     results = {}
     for key, process in processes.items():
         if key.startswith("ours"):
@@ -308,7 +308,7 @@ def warm_up(processes: dict[str, Child], plan: Plan, batch: int) -> dict[str, di
 
 
 def long_run(processes: dict[str, Child], plan: Plan, batch: int) -> dict[str, dict[str, Any]]:
-    """Measure elmokit on a longer text than in the rounds, which slow implementations limit."""
+    """Measure elmokit on more text than in the rounds, which slow implementations limit."""
     results = {}
     for key, process in processes.items():
         if key.startswith("ours") and not key.endswith("sorted"):
@@ -343,12 +343,12 @@ class Rounds:
         self._speeds: Speeds = {row.key: {batch: [] for batch in batches} for row in rows}
 
     def run(self, rounds: int, deadline: float) -> int:
-        """Measure until all rounds are done or the time is up; return the number of rounds."""
+        """Run all rounds, or until the deadline. Return the number of rounds that were run."""
         for number in range(rounds):
             begin = time.monotonic()
             for batch in self._batches:
-                at = number % len(self.rows)
-                for row in self.rows[at:] + self.rows[:at]:
+                start = number % len(self.rows)
+                for row in self.rows[start:] + self.rows[:start]:
                     if row in self.rows:
                         self._time(row, batch, number)
             seconds = time.monotonic() - begin

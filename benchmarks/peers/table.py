@@ -57,8 +57,8 @@ def _cell(row: dict[str, Any], base: dict[str, Any] | None, batch: str) -> str:
     return f"{speed:,.0f} ({row['times_allennlp'][batch]:.1f}x)"
 
 
-def put(text: str, table: str) -> str:
-    """Return `text` with the table between its markers."""
+def insert_table(text: str, table: str) -> str:
+    """Return `text` with `table` between the markers."""
     if BEGIN not in text or END not in text:
         raise SystemExit(f"The file does not contain the lines '{BEGIN}' and '{END}'.")
     before, rest = text.split(BEGIN, 1)
@@ -76,11 +76,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     table = render(json.loads(options.results.read_text("utf-8")), short=options.short)
     if options.write:
-        options.write.write_text(put(options.write.read_text("utf-8"), table), "utf-8")
+        options.write.write_text(insert_table(options.write.read_text("utf-8"), table), "utf-8")
     elif options.check:
         text = options.check.read_text("utf-8")
-        if put(text, table) != text:
-            print(f"The table in {options.check} differs from {options.results}.", file=sys.stderr)
+        if insert_table(text, table) != text:
+            print(
+                f"The table in {options.check} is out of date. Update it with --write.",
+                file=sys.stderr,
+            )
             return 1
     else:
         print(table)

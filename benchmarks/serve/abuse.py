@@ -2,7 +2,7 @@
 
     python benchmarks/serve/abuse.py HOST PORT SECONDS
 
-They run in a separate process, so that they do not slow down the well-behaved clients.
+These clients run in a separate process, so that they do not slow down the well-behaved clients.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from clients import JSON, Connection, request
 
 Client = Callable[[str, int, float, Counter[str]], Awaitable[None]]
 
-_LARGE = json.dumps({"sentences": [["word"] * 20] * 100}).encode()  # 12 MB of JSON
-_KILLED = """
+_LARGE = json.dumps({"sentences": [["word"] * 20] * 100}).encode()  # the response is 12 MB of JSON
+_KILLED_CLIENT = """
 import socket, sys
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 s.sendall(bytes.fromhex(sys.argv[3]))
@@ -126,7 +126,7 @@ async def never_read(host: str, port: int, end: float, counts: Counter[str]) -> 
 async def kill(host: str, port: int, end: float, counts: Counter[str]) -> None:
     """Start a client process and kill it while it receives a response."""
     sent = (request("/v1/embed", _LARGE) + _LARGE).hex()
-    command = [sys.executable, "-c", _KILLED, host, str(port), sent]
+    command = [sys.executable, "-c", _KILLED_CLIENT, host, str(port), sent]
     while time.perf_counter() < end:
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
         assert process.stdout is not None
@@ -152,7 +152,7 @@ CLIENTS: tuple[tuple[Client, int], ...] = (
 
 
 async def abuse(host: str, port: int, seconds: float) -> dict[str, int]:
-    """Run all clients; return the number of times that each outcome occurred."""
+    """Run all clients. Return the number of times that each outcome occurred."""
     counts: Counter[str] = Counter()
     end = time.perf_counter() + seconds
     runs = [client(host, port, end, counts) for client, n in CLIENTS for _ in range(n)]

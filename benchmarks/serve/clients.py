@@ -23,7 +23,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True)
 class Response:
-    """A response; `retry` is the value of Retry-After in seconds."""
+    """A response. `retry` is the value of Retry-After in seconds."""
 
     status: int
     body: bytes
@@ -149,6 +149,10 @@ def _check(response: Response, sentence: list[str], accept: str, dim: int) -> No
     if accept == NPY:
         expected = len(sentence) * dim * 4
         if not expected < len(response.body) <= expected + 256:
-            raise AssertionError(f"{len(response.body)} bytes for {len(sentence)} tokens")
+            raise AssertionError(
+                f"Expected {expected} bytes and a header, but got {len(response.body)} bytes."
+            )
     elif not response.body.endswith(b"}"):
-        raise AssertionError(f"The response ends with {response.body[-20:]!r}.")
+        raise AssertionError(
+            f"Expected a JSON object, but the response ends with {response.body[-20:]!r}."
+        )

@@ -1,11 +1,11 @@
 """Measure the service with 200 clients, and compare its throughput with `elmo bench embed`.
 
 The server runs on one core and the clients on another. A bench process runs on the server's core,
-alternating with the load in each round, so that other processes of the machine affect both. The
-ratio of a round is the throughput under load divided by the mean of the bench before and after it.
-Afterwards, the load is repeated with JSON responses and with additional misbehaving clients.
+alternating with the load in each round, so that other processes on the machine affect both. The
+ratio of a round is the throughput under load divided by the mean throughput of the bench runs before
+and after it. Afterwards, the load is repeated with JSON responses and with misbehaving clients.
 
-    python benchmarks/serve/run.py                              one minute each, about 6 minutes
+    python benchmarks/serve/run.py                              one minute per load, 6 in total
     python benchmarks/serve/run.py --rounds 3 --text long.txt   with enough text for all rounds
 
 Writes results/serve.json. Requires two cores, and Linux to pin processes to them.
@@ -40,7 +40,7 @@ from elmokit.embed.bench import SentenceSupply, machine, read_text
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "benchmarks" / "peers"))
 
-from child import OURS, Child  # noqa: E402 (the directory must be on the path first)
+from child import ELMOKIT_WORKER, Child  # noqa: E402 (the directory must be on the path first)
 
 SERVER_CORE, CLIENT_CORE = 0, 1
 BATCH = 128  # sentences per call of the bench, which is fastest with this batch size
@@ -60,7 +60,7 @@ DESCRIPTION = (
 )
 
 
-class Memory(threading.Thread):
+class MemoryMonitor(threading.Thread):
     """Records the memory usage of a process every second."""
 
     def __init__(self, pid: int) -> None:
@@ -137,17 +137,17 @@ class ServerProcess:
         match = re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics"), re.MULTILINE)
         return float(match[1]) if match else 0.0
 
-    def work(self) -> tuple[float, float]:
+    def tokens_and_cpu_seconds(self) -> tuple[float, float]:
         """Return the number of tokens computed so far, and the CPU seconds used."""
         tokens = self.metric('elmo_batch_tokens_sum{work="layers:english"}')
         return tokens, cpu_seconds(self.process.pid)
 
     def hit_rate(self, before: tuple[float, float] = (0.0, 0.0)) -> float:
         """Return the hit rate of the token cache since `before`."""
-        hits, misses = (now - then for now, then in zip(self.cache(), before, strict=True))
+        hits, misses = (now - then for now, then in zip(self.cache_counts(), before, strict=True))
         return round(hits / max(1.0, hits + misses), 4)
 
-    def cache(self) -> tuple[float, float]:
+    def cache_counts(self) -> tuple[float, float]:
         """Return the hits and misses of the token cache so far."""
         return self.metric("elmo_token_cache_hits"), self.metric("elmo_token_cache_misses")
 
@@ -210,7 +210,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     text = read_text(options.text, 10**9)
     supply = SentenceSupply(text.sentences)
     server = ServerProcess("--precision", options.precision)
-    bench = Bench((*PINNED, *OURS), threads=1)
+    bench = Bench((*PINNED, *ELMOKIT_WORKER), threads=1)
     bench.ask("load", model=None, precision=options.precision, threads=1)
     dim = json.loads(server.get("/v1/models"))["data"][0]["dim"]
     cpu_speeds: list[float] = []
@@ -225,8 +225,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         return float(result["tokens"] / result["seconds"])
 
     def run_load(accept: str) -> dict[str, Any]:
-        cache = server.cache()
-        tokens, cpu = server.work()
+        cache = server.cache_counts()
+        tokens, cpu = server.tokens_and_cpu_seconds()
         tally = asyncio.run(
             load(
                 *server.address,
@@ -237,13 +237,13 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 dim=dim,
             )
         )
-        more_tokens, more_cpu = server.work()
+        more_tokens, more_cpu = server.tokens_and_cpu_seconds()
         speeds.append(run_bench())
         result = tally.to_dict()
         bench_speed = statistics.mean(speeds[-2:])
         result["bench_tokens_per_second"] = round(bench_speed, 1)
         result["ratio"] = round(result["tokens_per_second"] / bench_speed, 3)
-        # The same per CPU second.
+        # The same ratio per CPU second.
         speed = (more_tokens - tokens) / (more_cpu - cpu)
         result["tokens_per_cpu_second"] = round(speed, 1)
         result["cache_hits"] = server.hit_rate(cache)
@@ -252,14 +252,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         print(f"{accept}: {result}", flush=True)
         return result
 
-    first = supply.take(WARM_UP_TOKENS, batch=BATCH)
-    bench.ask("time", sentences=first, batch=BATCH)
-    server.warm_up(first)
-    memory = Memory(server.process.pid)
-    memory.start()
+    warm_up = supply.take(WARM_UP_TOKENS, batch=BATCH)
+    bench.ask("time", sentences=warm_up, batch=BATCH)
+    server.warm_up(warm_up)
+    monitor = MemoryMonitor(server.process.pid)
+    monitor.start()
     speeds = [run_bench()]
     rounds = [run_load(NPY) for _ in range(options.rounds)]
-    memory_usage = memory.stop()
+    memory_usage = monitor.stop()
     as_json = run_load(JSON)
     bench.close()
     abuse = asyncio.run(_run_abuse(server, sentences_of(supply), options.seconds, dim))
@@ -316,7 +316,7 @@ async def _run_abuse(
 
 
 def sentences_of(supply: SentenceSupply) -> Iterator[list[str]]:
-    """Yield sentences without end."""
+    """Yield sentences indefinitely."""
     while True:
         yield supply.take(1)[0]
 

@@ -1,4 +1,4 @@
-"""Put mixed load on the service: small and large requests to several routes, some of them abusive.
+"""Run a mixed load: small and large requests to several routes, and abusive clients.
 
     python benchmarks/serve/soak.py                         200 clients for 10 minutes
     python benchmarks/serve/soak.py --scenario large        1,000 sentences among single sentences
