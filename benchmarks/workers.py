@@ -46,12 +46,12 @@ def measure(text: Path, n_workers: int, options: list[str]) -> dict[str, Any]:
         out = str(Path(folder) / "vectors.npz")
         arguments = ["embed", str(text), "-o", out, "--workers", str(n_workers), "--json", "-q"]
         before, own, busy = time.monotonic(), own_seconds(), busy_seconds()
-        done = subprocess.run(
+        completed = subprocess.run(
             [*COMMAND, *arguments, *options], capture_output=True, text=True, check=True
         )
         seconds = time.monotonic() - before
         others = (busy_seconds() - busy) - (own_seconds() - own)
-    summary = json.loads(done.stdout)
+    summary = json.loads(completed.stdout)
     return {
         "workers": n_workers,
         "tokens": summary["tokens"],

@@ -318,14 +318,16 @@ class TestRunner:
             "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
         }
-        done = subprocess.run(
+        completed = subprocess.run(
             command, cwd=self.tree, env=environment, capture_output=True, text=True, check=False
         )
-        if done.returncode in (0, 5):  # 5: pytest selected no tests
+        if completed.returncode in (0, 5):  # 5: pytest selected no tests
             return None
-        failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+        failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", completed.stdout, re.MULTILINE)
         if not failed:
-            raise RuntimeError(f"{shlex.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+            raise RuntimeError(
+                f"{shlex.join(command)}\n{completed.stdout[-3000:]}{completed.stderr[-3000:]}"
+            )
         return str(failed[0])
 
 

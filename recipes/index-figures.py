@@ -95,14 +95,14 @@ def command(arguments: list[str | Path]) -> dict[str, Any]:
     """Run `elmo` and return its JSON output, CPU time and memory usage."""
     program = "from elmokit.cli.main import run; run()"
     before, clock = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)],
         stdout=subprocess.PIPE,
         check=True,
         text=True,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    summary = json.loads(done.stdout)
+    summary = json.loads(completed.stdout)
     summary.pop("output", None)
     return {
         **summary,

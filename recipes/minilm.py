@@ -287,7 +287,7 @@ def without_difference(results: dict[str, Any]) -> dict[str, Any]:
 def morphology(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
     """Measure related words, with the vocabulary of the bundled model.
 
-    The bundled model itself is measured by recipes/analysis-figures.py.
+    The bundled model itself is measured by recipes/analysis-scores.py.
     """
     words = candidate_words(elmokit.load(device="cpu"))
 
@@ -296,13 +296,13 @@ def morphology(encoder: Encoder, args: argparse.Namespace) -> dict[str, Any]:
         values: dict[str, Any] = json_values(report)["layer_0"]
         return values
 
-    figures = {
+    scores = {
         "english-original, layer 0": measure(elmokit.load("english-original", device="cpu")),
         "MiniLM, mean of the input piece embeddings": measure(encoder),
     }
     encoder.cache = PieceTable(encoder.isolated_top)
-    figures["MiniLM, top layer, the word alone"] = measure(encoder)
-    return {"vocabulary": len(words), "figures": figures}
+    scores["MiniLM, top layer, the word alone"] = measure(encoder)
+    return {"vocabulary": len(words), "figures": scores}
 
 
 # -------------------------------------------------------------------------------------------- speed

@@ -448,10 +448,10 @@ def environment() -> dict[str, Any]:
     """Describe the code and the machine."""
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(
+        completed = subprocess.run(
             ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
         )
-        return done.stdout.strip()
+        return completed.stdout.strip()
 
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []

@@ -56,8 +56,8 @@ def find_python(version: str) -> Path:
     """Find a Python interpreter of this version on the path or in pyenv."""
     candidates = [shutil.which(f"python{version}")]
     if pyenv := shutil.which("pyenv"):
-        done = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=False)
-        versions = Path(done.stdout.strip()) / "versions"
+        completed = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=False)
+        versions = Path(completed.stdout.strip()) / "versions"
         candidates += [str(p) for p in sorted(versions.glob(f"{version}.*/bin/python"))]
     program = f"import sys; sys.exit('%d.%d' % sys.version_info[:2] != {version!r})"
     for candidate in candidates:
@@ -89,11 +89,13 @@ def environment(name: str, cache: Path) -> Path:
     steps.append([*install, "-c", str(constraints), *recipe.packages])
     for step in steps:
         try:
-            done = subprocess.run(step, capture_output=True, text=True, timeout=_LIMIT, check=False)
+            completed = subprocess.run(
+                step, capture_output=True, text=True, timeout=_LIMIT, check=False
+            )
         except subprocess.TimeoutExpired:
             raise Unavailable(f"{name} was not installed within {_LIMIT // 60} minutes") from None
-        if done.returncode:
-            message = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        if completed.returncode:
+            message = (completed.stderr.strip().splitlines() or ["no message"])[-1]
             raise Unavailable(f"{name} could not be installed: {message}")
     ready.write_text(repr(recipe))
     return python

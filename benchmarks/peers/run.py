@@ -102,7 +102,7 @@ def busy_share(seconds: float = 2.0) -> float:
 
     def read() -> tuple[int, int]:
         ticks = [int(value) for value in stat.read_text().split("\n", 1)[0].split()[1:9]]
-        return sum(ticks), ticks[3] + ticks[4]  # total; idle or waiting for a disk
+        return sum(ticks), ticks[3] + ticks[4]  # total, and idle or waiting for a disk
 
     before = read()
     time.sleep(seconds)

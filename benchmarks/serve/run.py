@@ -2,8 +2,9 @@
 
 The server runs on one core and the clients on another. A bench process runs on the server's core,
 alternating with the load in each round, so that other processes on the machine affect both. The
-ratio of a round is the throughput under load divided by the mean throughput of the bench runs before
-and after it. Afterwards, the load is repeated with JSON responses and with misbehaving clients.
+ratio of a round is the throughput under load divided by the mean throughput of the bench runs
+before and after it. Afterwards, the load is repeated with JSON responses and with misbehaving
+clients.
 
     python benchmarks/serve/run.py                              one minute per load, 6 in total
     python benchmarks/serve/run.py --rounds 3 --text long.txt   with enough text for all rounds

@@ -41,8 +41,8 @@ def gain(base: CellResults, other: CellResults, published: Values | None) -> Val
         published: The published result of this function.
 
     Returns:
-        JSON values: the fields of `Difference`, and in "seeds" the seeds of the runs
-        that the interval is based on.
+        JSON values: the fields of `Difference`, and in "seeds" the seeds of the runs that the
+        interval is based on.
     """
     if not base or not other:
         return None
@@ -72,7 +72,7 @@ def _n_runs(values: Values) -> int:
 
 
 def _bootstrap(base: CellResults, other: CellResults) -> Values | None:
-    """Resample the test set of runs with predictions; None if one side has no such run."""
+    """Resample the test set of the runs that have predictions. None if a cell has no such run."""
     tables: dict[str, list[Any]] = {"baseline": [], "elmo": []}
     seeds: dict[str, list[int]] = {side: [] for side in tables}
     metric = None

@@ -29,7 +29,7 @@ class PublishedRuns:
         machines: The machines, oldest first.
         curves: By task, the dev scores by epoch of Figure 1.
         finetune_reports: By task, the report of fine-tuning the biLM.
-        finetune_gains: By task, the gain of the fine-tuned biLM over the original one.
+        finetune_gains: By task, the gain of the fine-tuned biLM over the original biLM.
     """
 
     def __init__(self, results: Path | None = None) -> None:
@@ -50,7 +50,7 @@ class PublishedRuns:
         return self._runs.get((cell, seed))
 
     def has(self, run: Run) -> bool:
-        """Return whether a converged run is published, which does not have to be repeated."""
+        """Return whether a converged run is published, so that it does not have to be repeated."""
         published = self.get(run.cell.name, run.seed)
         return published is not None and published.is_converged
 
@@ -74,9 +74,8 @@ class PublishedRuns:
         for task, entry in values["tasks"].items():
             if "finetune" in entry:
                 self.finetune_reports[task] = entry["finetune"]
-            if _active_settings(settings.get(task), 1.0) != _active_settings(
-                task_settings(task), 1.0
-            ):
+            old = _active_settings(settings.get(task), 1.0)
+            if old != _active_settings(task_settings(task), 1.0):
                 continue
             if "tuned_gain" in entry:
                 self.finetune_gains[task] = entry["tuned_gain"]
@@ -92,10 +91,8 @@ class PublishedRuns:
             outdated |= {(cell.name, values["seed"]) for values in runs}
             return
         for values in runs:
-            fields: Values = {
-                "made": made,
-                **values,
-            }  # older files describe the machines once for all runs
+            # Older files describe the machines only once for all runs.
+            fields: Values = {"made": made, **values}
             run = FinishedRun(**fields)
             other = self._runs.setdefault((cell.name, run.seed), run)
             if other != run:

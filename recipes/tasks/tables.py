@@ -4,8 +4,8 @@ Needs: the output directory of `run.py`, or its unpacked archive; pip install ma
 
 Run as: python recipes/tasks/tables.py runs/
 Runs that are published in --results (default: results/tasks) are included in addition to those in
-the directory, which can be empty. Missing runs are shown as "not run". An
-asterisk marks runs that were stopped by the time limit.
+the directory, which can be empty. Missing runs are shown as "not run". An asterisk marks runs that
+were stopped by the time limit.
 """
 
 from __future__ import annotations
