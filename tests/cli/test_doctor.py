@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from elmokit.cli import doctor
+
 
 @pytest.mark.slow
 def test_doctor_reports_versions_and_the_kernel_for_fast(tmp_path: Path) -> None:
@@ -24,3 +26,8 @@ def test_doctor_reports_versions_and_the_kernel_for_fast(tmp_path: Path) -> None
     assert report["fast"]["seconds"]["exact"] > 0
     assert report["packages"]["torch"]
     assert "parameters" in report["bundled_model"]
+
+
+def test_doctor_works_if_elmokit_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda _: None)
+    assert doctor._installed_versions() == {None: {}}

@@ -53,14 +53,15 @@ def doctor(
         properties = torch.cuda.get_device_properties(i)
         devices.append(f"cuda:{i} {properties.name}, {properties.total_memory / 2**30:.0f} GiB")
     report = {
-        "elmokit": importlib.metadata.version("elmokit"),
+        "elmokit": _version("elmokit") or "unknown",
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         "bundled_model": _check_bundled_model(),
         "packages": packages.pop(None),
         "extras": {
-            extra: {"enables": enables, "packages": packages.get(extra, {})}
+            extra: {"enables": enables, "packages": packages[extra]}
             for extra, enables in _FEATURES.items()
+            if extra in packages
         },
         "devices": devices,
     }
@@ -77,6 +78,8 @@ def doctor(
 
 def _installed_versions() -> dict[str | None, dict[str, str | None]]:
     """Return the installed version of each package by extra. Core packages have the key None."""
+    if _version("elmokit") is None:  # not installed, for example only on PYTHONPATH
+        return {None: {}}
     extras = importlib.metadata.metadata("elmokit").get_all("Provides-Extra") or []
     packages: dict[str | None, dict[str, str | None]] = {extra: {} for extra in (None, *extras)}
     for requirement in importlib.metadata.requires("elmokit") or []:
