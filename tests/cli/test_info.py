@@ -35,7 +35,7 @@ def test_text_output_contains_all_information(full: Path) -> None:
     for said in (
         f"model        {full}",
         "characters, at most 50 per token",
-        "3 vectors of 8 per token, one for the token encoder and one for each LSTM layer",
+        "3 vectors of 8 dimensions per token, one for the token encoder and one for each LSTM",
         "cell 6, projection 4 per direction",
         "cell 3.0, projection 3.0; skip connections yes",
         f"parameters   {make_parts().n_parameters:,}",

@@ -237,7 +237,7 @@ def test_error_without_a_network_says_what_to_do(tmp_path: Path, target: Path) -
 def test_partial_download_is_kept_and_reported(server: Server, target: Path) -> None:
     server.plan = [answer(stop_after=100_000)]
     server.usual = status(404)
-    with pytest.raises(DownloadError, match="100,000 bytes were saved"):
+    with pytest.raises(DownloadError, match="Saved 100,000 bytes"):
         get(server, target)
 
 

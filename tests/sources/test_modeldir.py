@@ -109,7 +109,7 @@ def test_generated_card_describes_the_shape(saved: Path) -> None:
     card = load(saved).card
     assert card is not None
     assert card.startswith("# model\n")
-    assert "3 vectors of 8 per token" in card
+    assert "3 vectors of 8 dimensions per token" in card
     assert f"{load(saved).n_parameters:,}" in card
 
 
@@ -301,7 +301,7 @@ def test_word_input_model_for_another_vocabulary_is_an_error(tmp_path: Path) -> 
 def test_error_for_a_missing_vocabulary_says_where_to_put_it(tmp_path: Path) -> None:
     save(make_parts("words"), tmp_path / "model")
     (tmp_path / "model/vocab.txt").rename(tmp_path / "words.txt")
-    with pytest.raises(WeightsError, match=r"5 word embeddings.* has 0.*vocab\.txt"):
+    with pytest.raises(WeightsError, match=r"5 word embeddings.* is missing.*vocab\.txt"):
         load(tmp_path / "model")
     assert load(tmp_path / "model", vocab=tmp_path / "words.txt").vocabulary is not None
 

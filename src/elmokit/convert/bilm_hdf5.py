@@ -22,7 +22,7 @@ from elmokit.storage.hdf5 import find_dataset, hdf5_errors, open_hdf5
 from elmokit.storage.hdf5_writer import Hdf5Writer
 from elmokit.storage.manifest import read_json, write_json
 
-# Keys that only affect training.
+# Keys that only affect training, except that word-input models need `n_tokens_vocab`.
 _TRAINING_KEYS = (
     "bidirectional dropout all_clip_norm_val n_epochs n_train_tokens batch_size n_tokens_vocab "
     "unroll_steps n_negative_samples_batch learning_rate sample_softmax share_embedding_softmax "
@@ -138,7 +138,7 @@ def _check_keys(values: Mapping[str, Any], known: Collection[str], prefix: str) 
 
 
 def _transposed(name: str, shape: tuple[int, int], parameter: str) -> Entry:
-    """Return the entry of a matrix W that TensorFlow stores for x W and torch for x W^T."""
+    """Return the entry of a transposed matrix: TensorFlow computes x W, and torch x W^T."""
     return Entry(name, shape, (parameter,), lambda a: (a.T,), lambda a: a.T)
 
 
@@ -151,7 +151,8 @@ def entries(config: BiLMConfig) -> Iterator[Entry]:
     if config.lexicon is not None:
         raise ConfigError(
             "The HDF5 format of AllenNLP and bilm-tf does not support models with a lexicon of "
-            "characters and words (ELMoForManyLangs). Convert it to elmokit's format instead."
+            "characters and words (ELMoForManyLangs). Convert the model to elmokit's format "
+            "instead."
         )
     d, h = config.lstm.projection_dim, config.lstm.dim
     if (cnn := config.char_cnn) is None:

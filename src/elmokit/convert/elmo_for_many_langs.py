@@ -2,7 +2,7 @@
 
     config.json           training settings; `config_path` names the architecture file
     cnn_50_100_...json    the architecture; missing in the published zip files
-    char.dic, word.dic    the lexicon: a character or word, a tab and its index per line
+    char.dic, word.dic    the lexicon: a character or word, a tab and an index per line
     token_embedder.pkl    weights saved by PyTorch, read with `weights_only=True`
     encoder.pkl
     classifier.pkl        the LM head, which few models contain; not read
@@ -84,7 +84,7 @@ def read(folder: Path) -> tuple[BiLM, tuple[Path, ...]]:
         bilm.encoder.lexicon = Lexicon(words, characters, lexicon.max_characters_per_token)
         bilm.encoder.lexicon.check(lexicon)
     except WeightsError as error:
-        raise WeightsError(f"{folder}, {WORDS} and {CHARACTERS}: {error}") from None
+        raise WeightsError(f"{WORDS} and {CHARACTERS} in {folder}: {error}") from None
     files = [folder / name for name in (CONFIG, CHARACTERS, WORDS, EMBEDDER, ENCODER)]
     if architecture is not None:
         files.append(architecture)
@@ -104,10 +104,11 @@ def _find_architecture(folder: Path) -> Path | None:
             if path.is_file():
                 return path
     warn(
-        f"{folder} does not contain the architecture file ({config_path or 'config_path'} in "
-        f"{CONFIG}), which is common for ELMoForManyLangs models. Sizes are derived from the "
-        "tensors, and the other settings are those of all published models: relu, at most 50 "
-        f"characters, and clipping at {_CLIP:g}. If your model has other settings, add the file."
+        f"{folder} does not contain the architecture file (config_path in {CONFIG}: "
+        f"{config_path or 'not set'}). This is common for ELMoForManyLangs models. Sizes are "
+        "derived from the tensors, and the other settings are those of all published models: relu, "
+        f"at most 50 characters per token, and clipping at {_CLIP:g}. If your model has other "
+        "settings, add the file."
     )
     return None
 
@@ -162,7 +163,7 @@ def _numbered_tensors(tensors: Mapping[str, Array], pattern: str) -> list[Array]
 
 
 def _apply_settings(path: Path, lexicon: dict[str, Any], lstm: dict[str, Any]) -> None:
-    """Take settings that cannot be derived from tensors from the architecture file."""
+    """Replace the default settings with those of the architecture file."""
     values = read_json(path)
 
     def get_setting(section: str, key: str) -> Any:
@@ -267,7 +268,7 @@ def _read_dic(path: Path) -> list[str]:
         *entry, index = line.strip().split("\t")
         if len(entry) > 1 or not index.isascii() or not index.isdigit() or len(index) > 9:
             raise WeightsError(
-                f"Invalid line in {path}:{number}: {line[:60]!r}. Expected an entry, a tab and its "
+                f"Invalid line in {path}:{number}: {line[:60]!r}. Expected an entry, a tab and an "
                 "index."
             )
         entries.append((int(index), entry[0] if entry else "\u3000"))

@@ -31,7 +31,7 @@ _OPSET = 17
 _IR_VERSION = 8
 
 # Smaller matrices stay float32, because quantizing their input takes more time than it saves.
-_SMALLEST_INT8 = 1 << 14
+_MIN_INT8_MATRIX_SIZE = 1 << 14
 _ZERO_POINT = 64  # represents 0 in unsigned 7-bit numbers, from 0 to 127
 _BASE = 128  # a 14-bit x is `_BASE` * its upper half + its lower half
 _MAX_X = _ZERO_POINT - 1
@@ -40,12 +40,12 @@ _MIN_RANGE = 1e-30  # avoids a division by zero for tokens whose values are all 
 
 #: Axes of an input or output: sizes, or names of axes with variable sizes.
 Axes = Sequence[int | str]
-Matrix = NDArray[np.float32]
+FloatArray = NDArray[np.float32]
 
 
-def to_array(parameter: Tensor) -> Matrix:
+def to_array(parameter: Tensor) -> FloatArray:
     """Return the values of a parameter."""
-    values: Matrix = parameter.detach().cpu().float().numpy()
+    values: FloatArray = parameter.detach().cpu().float().numpy()
     return values
 
 
@@ -104,7 +104,7 @@ class Graph:
         )
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, axes))
 
-    def product(self, x: str, w: Matrix, *, wide: bool = False) -> str:
+    def product(self, x: str, w: FloatArray, *, wide: bool = False) -> str:
         """Add the product W x and return its name.
 
         Args:
@@ -112,7 +112,7 @@ class Graph:
             w: Shape (N, K).
             wide: With int8, use 14 bits for x.
         """
-        if self.storage == "float32" or w.size < _SMALLEST_INT8:
+        if self.storage == "float32" or w.size < _MIN_INT8_MATRIX_SIZE:
             return self.op("MatMul", x, self.weight(w.T))
         scale = np.abs(w).max(axis=1) / MAX_INT8
         inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
@@ -137,7 +137,7 @@ class Graph:
             sums = self._integer_product(rounded, weight)
         return self.op("Mul", self.op("Mul", sums, token_scale), self.weight(scale))
 
-    def linear(self, x: str, w: Matrix, bias: Matrix, *, wide: bool = False) -> str:
+    def linear(self, x: str, w: FloatArray, bias: FloatArray, *, wide: bool = False) -> str:
         """Add W x + b and return its name."""
         return self.op("Add", self.product(x, w, wide=wide), self.weight(bias))
 

@@ -49,7 +49,7 @@ class StoredTensor:
     """A tensor in a checkpoint. `numpy.asarray` reads its values.
 
     Attributes:
-        description: The name of the tensor and the checkpoint, for error messages.
+        description: The names of the tensor and the checkpoint, for error messages.
         dtype: The TensorFlow data type.
         shape: The shape.
         shard: The file that contains the values.
@@ -108,7 +108,7 @@ def read_index(prefix: Path) -> dict[str, StoredTensor]:
     except (ValueError, TypeError) as error:
         raise WeightsError(
             f"{index} cannot be read as the index of a TensorFlow checkpoint: {error}. If it is "
-            "truncated or damaged, copy it again; otherwise save the model with tf.train.Saver in "
+            "truncated or damaged, copy it again; otherwise, save the model with tf.train.Saver in "
             "TensorFlow's V2 format."
         ) from error
 

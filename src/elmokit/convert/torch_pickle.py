@@ -59,7 +59,8 @@ def read_state_dict(path: Path) -> dict[str, NDArray[Any]]:
     for name, value in state.items() if isinstance(state, Mapping) else [(None, state)]:
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise WeightsError(
-                f"{path} contains {type(value).__name__}; expected a dictionary of tensors by name."
+                f"{path} contains a value of type {type(value).__name__}; expected a dictionary of "
+                "tensors by name."
             )
         try:
             arrays[name] = value.detach().numpy()

@@ -87,8 +87,8 @@ def _as_float32(description: str, value: NDArray[Any]) -> Array:
         floats: Array = value.astype(np.float32, copy=False)
     if not np.isfinite(floats).all():
         raise WeightsError(
-            f"{description} contains NaN or infinite values. The file is damaged, or its training "
-            "diverged."
+            f"{description} contains NaN or infinite values. The file is damaged, or the training "
+            "of the model diverged."
         )
     return floats
 

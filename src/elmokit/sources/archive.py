@@ -17,10 +17,10 @@ from elmokit.convert import elmo_for_many_langs
 from elmokit.errors import WeightsError, join_names, output_error
 from elmokit.sources import hdf5dir, modeldir
 
-# The largest published model is 0.4 GB. With a million words, it would be 2.5 GB.
+# The largest published model is 0.4 GB. With a head of a million words, it would be 2.5 GB.
 _MAX_BYTES = 16 << 30
 # Maximum compression ratio, plus an allowance for small archives. Compression hardly reduces the
-# size of weights, and reduces the size of text about fourfold.
+# size of weights, and reduces text to about a quarter of its size.
 _MAX_RATIO = 100
 _ALLOWANCE = 16 << 20
 _MAX_ENTRIES = 10_000

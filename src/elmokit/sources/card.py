@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from elmokit.config import BiLMConfig
+from elmokit.progress import plural
 
 if TYPE_CHECKING:
     from elmokit.sources.modeldir import ModelParts
@@ -27,7 +28,10 @@ def architecture_rows(config: BiLMConfig) -> Rows:
     skip = "yes" if lstm.use_skip_connections else "no"
     return [
         *rows,
-        ("layers", f"{config.n_layers} vectors of {config.output_dim} per token, {layers}"),
+        (
+            "layers",
+            f"{config.n_layers} vectors of {config.output_dim} dimensions per token, {layers}",
+        ),
         ("LSTM", f"cell {lstm.dim}, projection {lstm.projection_dim} per direction"),
         ("clipping", f"{limits}; skip connections {skip}"),
     ]
@@ -35,7 +39,7 @@ def architecture_rows(config: BiLMConfig) -> Rows:
 
 def _describe_input(config: BiLMConfig) -> str:
     if (cnn := config.char_cnn or config.lexicon) is None:
-        return f"word ids, a closed vocabulary of {config.n_words:,}"
+        return f"word ids, a closed vocabulary of {config.n_words:,} words"
     limit = f"at most {cnn.max_characters_per_token} per token (including markers)"
     if (lexicon := config.lexicon) is None:
         return f"characters, {limit}"
@@ -62,9 +66,9 @@ def training_rows(metadata: Mapping[str, Any]) -> Rows:
     training = metadata.get("training")
     training = training if isinstance(training, Mapping) else {}
     counts = ", ".join(
-        f"{training[name]:,} {name}"
-        for name in ("steps", "tokens")
-        if isinstance(training.get(name), int)
+        plural(training[f"{unit}s"], unit)
+        for unit in ("step", "token")
+        if isinstance(training.get(f"{unit}s"), int)
     )
     perplexity = metadata.get("perplexity", training.get("perplexity"))
     rows += [
@@ -108,7 +112,7 @@ def generate_card(parts: ModelParts, name: str) -> str:
     ]
     return f"""# {parts.metadata.get("name") or name}
 
-A bidirectional language model (ELMo) in elmokit format.
+A bidirectional language model (ELMo) in elmokit's format.
 
 {_table(rows)}
 

@@ -28,6 +28,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from elmokit.errors import DownloadError, ElmoError, OutputError, output_error
+from elmokit.progress import plural
 from elmokit.storage.atomic import move_into_place
 from elmokit.storage.lock import file_lock
 from elmokit.storage.manifest import read_json, write_json
@@ -52,7 +53,7 @@ _NETWORK_ERRORS = (
     TimeoutError,
     ssl.SSLError,
 )
-# Errors that are not retried if no data has been received yet.
+# Errors that are permanent if no data has been received yet.
 _PERMANENT_ERRORS = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError)
 
 _logger = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ def is_url(text: str) -> bool:
 
 
 def cached_path(url: str) -> Path:
-    """Return the path of a URL in the cache, which includes the host and the path of the URL."""
+    """Return the cache path of a URL, which includes the host, path and query of the URL."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
@@ -82,7 +83,7 @@ def cached_path(url: str) -> Path:
 
 
 def fetch(url: str, destination: Path) -> Path:
-    """Download a file unless it exists, and show a progress bar on stderr.
+    """Download a file unless `destination` exists, and show a progress bar on stderr.
 
     Args:
         url: The HTTP(S) URL.
@@ -146,7 +147,7 @@ class _Download:
             time.sleep(_RETRY_DELAY * 2 ** max(failures - 1, 0))
 
     def _try(self) -> str | None:
-        """Make one request. Return None if the file is complete, otherwise why it is not."""
+        """Make one request. Return None if the file is complete, otherwise what went wrong."""
         try:
             return self._request()
         except urllib.error.HTTPError as error:
@@ -172,8 +173,8 @@ class _Download:
         start = self.size if version else 0
         headers = {"User-Agent": f"elmokit/{__version__}", "Accept-Encoding": "identity"}
         if version and start:
-            # If the server still has this version, it returns the remaining bytes, and otherwise
-            # all bytes of the new version.
+            # If the server still has this version, it returns the remaining bytes. Otherwise, it
+            # returns all bytes of the new version.
             headers |= {"Range": f"bytes={start}-", "If-Range": version}
         request = urllib.request.Request(self.url, headers=headers)
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
@@ -189,11 +190,13 @@ class _Download:
             self._copy(response, start, total)
         missing = (total or 0) - self.size
         return (
-            f"the connection was closed {missing:,} bytes before the end" if missing > 0 else None
+            f"the connection was closed {plural(missing, 'byte')} before the end"
+            if missing > 0
+            else None
         )
 
     def _stored_version(self) -> str | None:
-        """Return the version of the partial file, or None if it cannot be resumed."""
+        """Return the version of the partial file, or None if the download cannot be resumed."""
         with suppress(ElmoError):
             info = read_json(self.info_file)
             if info.get("url") == self.url and isinstance(info.get("version"), str):
@@ -231,7 +234,7 @@ class _Download:
                 bar.update(len(data))
 
     def _error(self, reason: str) -> DownloadError:
-        saved = f" {self.size:,} bytes were saved; try again to resume." if self.size else ""
+        saved = f" Saved {plural(self.size, 'byte')}; try again to resume." if self.size else ""
         return DownloadError(
             f"Cannot download {self.url}: {reason}.{saved} Without a network connection, download "
             f"the file elsewhere and copy it to {self.destination}, or load a model from a local "

@@ -74,7 +74,7 @@ def load(options: Path, weights: Path, *, vocab: Path | None = None) -> ModelPar
             # A model with character input does not need the vocabulary.
             if vocab is not None or bilm.config.n_words is not None:
                 raise
-            warn(f"Ignoring the vocabulary, because vectors do not depend on it. {error}")
+            warn(f"Ignoring the invalid vocabulary, because vectors do not depend on it. {error}")
     parts = ModelParts(
         bilm,
         vocabulary=vocabulary,
@@ -129,7 +129,7 @@ def _choose(folder: Path, kind: str, other: Path | None) -> Path:
             return candidates[0]
     names = join_names(path.name for path in files) if files else "none"
     raise WeightsError(
-        f"Expected one {description} in {folder}, such as "
-        f"{OPTIONS if kind == 'options' else WEIGHTS}; found {names}. Pass the options file as "
-        "the model, and the HDF5 file with --weights FILE (in Python: weights=...)."
+        f"Expected one {description}, such as {OPTIONS if kind == 'options' else WEIGHTS}, in the "
+        f"directory '{folder}'; found {names}. Pass the options file as the model, and the HDF5 "
+        "file with --weights FILE (in Python: weights=...)."
     )

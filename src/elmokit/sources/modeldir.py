@@ -6,7 +6,7 @@ model.safetensors     the weights, named as in the `state_dict`, as float32, flo
 vocab.txt             optional: the words of the head, or of a word-input model
 lexicon.json          the words and characters of a model with a lexicon
 head.safetensors      optional: the LM head, `weight` (V, D) and `bias` (V)
-warm.safetensors      optional: the state of `state="warm"`, `cell` and `hidden`
+warm.safetensors      optional: the initial state for `state="warm"`, `cell` and `hidden`
 adagrad.safetensors   optional: the Adagrad accumulators, to continue training
 README.md             the model card
 """
@@ -27,6 +27,7 @@ from elmokit.model.lexicon_encoder import LexiconEncoder
 from elmokit.model.lstm import LstmState
 from elmokit.model.skip_init import skip_init
 from elmokit.model.softmax import LMHead
+from elmokit.progress import plural
 from elmokit.sources import card, modelfiles
 from elmokit.sources.modelfiles import CARD, CONFIG, LEXICON, VOCABULARY
 from elmokit.sources.tensors import (
@@ -65,7 +66,7 @@ class ModelParts:
         bilm: The network.
         vocabulary: The words of the head, or of a word-input model (row i is line i).
         head: The LM head.
-        warm: The state of `state="warm"`: cell (2, L, 1, H), hidden (2, L, 1, D).
+        warm: The initial state for `state="warm"`: cell (2, L, 1, H), hidden (2, L, 1, D).
         accumulators: Adagrad's sums of squared gradients by parameter name, with the prefix `bilm.`
             or `head.`.
         card: The text of the model card.
@@ -107,8 +108,9 @@ class ModelParts:
             n_words, n_rows = len(self.vocabulary), len(self.head.bias)
             if n_words != n_rows:
                 raise WeightsError(
-                    f"{source}: the vocabulary has {n_words:,} words, but the head has {n_rows:,} "
-                    f"rows. {VOCABULARY} is from a different model, or lines are missing."
+                    f"{source}: the vocabulary has {plural(n_words, 'word')}, but the head has "
+                    f"{plural(n_rows, 'row')}. {VOCABULARY} is from a different model, or lines "
+                    "are missing."
                 )
 
 
@@ -169,7 +171,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
 
     Args:
         path: The directory.
-        vocab: A vocabulary to use instead of the one in the directory.
+        vocab: A vocabulary file to use instead of the one in the directory.
     """
     config, metadata = modelfiles.read_config(path / CONFIG, FORMAT, FORMAT_VERSION)
     vocab = vocab or (path / VOCABULARY if (path / VOCABULARY).is_file() else None)

@@ -9,6 +9,7 @@ from typing import Any
 from elmokit.config import BiLMConfig
 from elmokit.errors import ConfigError, WeightsError, suggest
 from elmokit.model.lexicon import Lexicon
+from elmokit.progress import plural
 from elmokit.settings import validate
 from elmokit.storage.manifest import check_format, read_json, write_json
 from elmokit.storage.regular import read_bounded
@@ -75,9 +76,10 @@ def check_vocabulary(vocabulary: Vocabulary | None, config: BiLMConfig, source: 
     """Raise an error if the vocabulary of a word-input model is missing or has the wrong size."""
     n_words = 0 if vocabulary is None else len(vocabulary)
     if config.n_words is not None and n_words != config.n_words:
+        problem = "is missing" if vocabulary is None else f"has {plural(n_words, 'word')}"
         raise WeightsError(
-            f"{source} has {config.n_words:,} word embeddings, but its vocabulary has {n_words:,} "
-            f"words. Add the words to the model directory as {VOCABULARY}, one per line."
+            f"{source} has {plural(config.n_words, 'word embedding')}, but its vocabulary "
+            f"{problem}. Add the words to the model directory as {VOCABULARY}, one per line."
         )
 
 

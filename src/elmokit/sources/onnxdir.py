@@ -5,10 +5,11 @@ encoder.onnx    ids of distinct tokens -> x_k
 bilm.onnx       x_k of a batch of sentences -> R_k
 vocab.txt       the words of a word-input model
 lexicon.json    the words and characters of a model with a lexicon
-warm.npz        optional: the state of `state="warm"`, `cell` and `hidden`
+warm.npz        optional: the initial state for `state="warm"`, `cell` and `hidden`
 README.md       the model card
 
-Loading requires only numpy, and saving requires torch and onnx. The LM head is not included.
+`load` and `save` require only numpy, and `build` requires torch and onnx. The LM head is not
+included.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class OnnxParts:
         bilm: The graph of both language models: a path, or the contents of the file.
         vocabulary: The words of a word-input model.
         lexicon: The words and characters of a model with a lexicon.
-        warm: The state of `state="warm"`: cell (2, L, 1, H), hidden (2, L, 1, D).
+        warm: The initial state for `state="warm"`: cell (2, L, 1, H), hidden (2, L, 1, D).
         card: The text of the model card.
         metadata: Other entries of `config.json`. The entry `onnx` describes the data type of the
             weights and the accuracy loss.
@@ -190,8 +191,8 @@ def _read_warm(path: Path, config: BiLMConfig) -> tuple[FloatArray, FloatArray]:
         for array, shape in zip((cell, hidden), shapes, strict=True):
             if array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all():
                 raise ValueError(
-                    f"it contains {array.dtype} {list(array.shape)}; expected finite float32 "
-                    f"values, {list(shape)}"
+                    f"it contains {array.dtype} values of shape {list(array.shape)}; expected "
+                    f"finite float32 values of shape {list(shape)}"
                 )
     except Exception as error:  # NumPy raises many types of errors, including those of zlib
         raise WeightsError(

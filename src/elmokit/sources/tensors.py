@@ -4,7 +4,7 @@ Files are memory-mapped, so a model of 374 MB loads in a fraction of a second.
 
 To save space, all weights can be stored as float16, or matrices as int8. The values of an int8
 matrix are q[n, k] * scale[n]; the float32 scales of the rows of `name` are stored in `name.scale`.
-Both are converted to float32 when they are read. Large files can be split: `model.safetensors`,
+Weights are converted to float32 when they are read. Large files can be split: `model.safetensors`,
 `model-2.safetensors`, ...
 """
 
@@ -31,7 +31,7 @@ STORAGES: tuple[str, ...] = get_args(Storage)
 _SCALE = ".scale"
 # Smaller matrices are stored as float32, because int8 would save little space and make character
 # embeddings less accurate.
-_SMALLEST_INT8 = 1 << 14
+_MIN_INT8_MATRIX_SIZE = 1 << 14
 
 # Supported data types, which are converted to float32.
 _FLOATS = ("F32", "F16", "BF16", "F64")
@@ -78,7 +78,7 @@ def read_tensors(path: Path, expected: Mapping[str, Shape]) -> dict[str, Tensor]
         if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
             raise WeightsError(
                 f"Tensor '{name}' in {path} contains NaN or infinite values: the file is damaged, "
-                "or its training diverged."
+                "or the training of the model diverged."
             )
     return tensors
 
@@ -121,7 +121,7 @@ def part_path(path: Path, number: int) -> Path:
 
 
 def _convert(name: str, tensor: Tensor, storage: Storage) -> dict[str, Tensor]:
-    if storage == "int8" and tensor.dim() == 2 and tensor.numel() >= _SMALLEST_INT8:
+    if storage == "int8" and tensor.dim() == 2 and tensor.numel() >= _MIN_INT8_MATRIX_SIZE:
         quantized, scale = quantize_rows(tensor)
         return {name: quantized.contiguous(), name + _SCALE: scale.contiguous()}
     if storage == "float16":

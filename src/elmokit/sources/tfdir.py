@@ -102,7 +102,7 @@ def load(path: Path, *, vocab: Path | None = None) -> ModelParts:
     if not any(name.startswith("lm/RNN_1/") for name in tensors):
         raise ConfigError(
             f"{prefix} contains no backward language model (variables lm/RNN_1/...): it was "
-            "trained with 'bidirectional' false, or is not a bilm-tf checkpoint. It contains "
+            "trained with 'bidirectional': false, or is not a bilm-tf checkpoint. It contains "
             f"{join_names(tensors)}."
         )
     entries = list(_entries(tensors, config))
@@ -217,7 +217,7 @@ def _find_newest(folder: Path) -> Path:
     if files:
         raise WeightsError(
             f"{folder} contains several checkpoints ({join_names(files)}), but no file '{_NEWEST}' "
-            "that names the newest one. Specify the path of a checkpoint."
+            "that names one of them. Specify the path of a checkpoint."
         )
     raise WeightsError(
         f"No checkpoint {name or 'model.ckpt-N'}{INDEX} found in {folder}. Copy it from the "

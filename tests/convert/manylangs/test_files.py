@@ -74,9 +74,9 @@ def test_truncated_pickles_are_errors(old: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("held", "said"),
     [
-        ([1, 2], "contains list"),
-        ({"a": 1}, "contains int"),
-        ({3: torch.ones(1)}, "contains Tensor"),
+        ([1, 2], "of type list"),
+        ({"a": 1}, "of type int"),
+        ({3: torch.ones(1)}, "of type Tensor"),
         ({"a": torch.ones(1).expand(10**12)}, "'a' .* larger than its stored data"),
         ({"a": torch.ones(3).to_sparse()}, "'a' .* is not supported"),
         ({"a": torch.ones(3, device="meta")}, "'a' .* is not supported"),
