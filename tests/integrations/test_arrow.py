@@ -126,7 +126,7 @@ def test_polars_shares_the_memory(out: list[SentenceVectors]) -> None:
 def test_other_tables_are_rejected(out: list[SentenceVectors]) -> None:
     with pytest.raises(DataError):
         to_arrow([])
-    with pytest.raises(DataError, match="no column layer_0"):
+    with pytest.raises(DataError, match="but not layer_0"):
         from_arrow(to_arrow(out, layer="top"))
     table = to_arrow(out)
     with pytest.raises(DataError):

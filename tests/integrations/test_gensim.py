@@ -97,9 +97,9 @@ def test_layers_can_be_selected(elmo: elmokit.ElmoModel) -> None:
 
 
 def test_empty_text_is_an_error(elmo: elmokit.ElmoModel) -> None:
-    with pytest.raises(DataError, match="No word occurs at least 50 times"):
+    with pytest.raises(DataError, match="occurs at least 50 times"):
         averaged(elmo, VERSES, min_count=50)
-    with pytest.raises(DataError, match="No word occurs at least 5 times"):
+    with pytest.raises(DataError, match="occurs at least 5 times"):
         averaged(elmo, [], words=["light"])
     with pytest.raises(ConfigError, match="min_count"):
         averaged(elmo, VERSES, min_count=0)

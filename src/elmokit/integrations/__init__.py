@@ -1,4 +1,4 @@
-"""Integrations with other libraries. Each module requires the extra with the same name.
+"""Integrations with other libraries. Most modules require the extra with the same name.
 
 spacy         the pipeline component `elmokit`, which computes vectors for spaCy's tokens
 sklearn       `ElmoVectorizer`, a transformer for scikit-learn pipelines

@@ -20,7 +20,8 @@ import numpy as np
 
 from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray, SentenceVectors
-from elmokit.errors import DataError, optional_imports
+from elmokit.errors import DataError, join_names, optional_imports
+from elmokit.progress import plural
 
 with optional_imports("arrow", "Arrow output"):
     import pyarrow as pa
@@ -55,15 +56,15 @@ def to_arrow(
             "vectors is empty: expected at least one sentence, which determines the columns."
         )
     choice = LayerChoice.parse(layer, len(items[0].layers), mix, gamma)
-    batches = [_batch(item, number, choice) for number, item in enumerate(items)]
+    batches = [_batch(item, index, choice) for index, item in enumerate(items)]
     return pa.Table.from_batches([b for b in batches if b.num_rows], schema=batches[0].schema)
 
 
-def _batch(vectors: SentenceVectors, sentence: int, choice: LayerChoice) -> pa.RecordBatch:
+def _batch(vectors: SentenceVectors, index: int, choice: LayerChoice) -> pa.RecordBatch:
     n_tokens = len(vectors)
     offsets: Sequence[tuple[int | None, int | None]] = vectors.offsets or [(None, None)] * n_tokens
     columns: dict[str, Any] = {
-        "sentence": pa.array(np.full(n_tokens, sentence, np.int64)),
+        "sentence": pa.array(np.full(n_tokens, index, np.int64)),
         "token_index": pa.array(np.arange(n_tokens, dtype=np.int32)),
         "token": _strings(vectors.tokens),
         "start": pa.array([start for start, _ in offsets], pa.int64()),
@@ -107,13 +108,13 @@ def matrix(column: Any) -> FloatArray:
         column: A column of a table or of a data frame. In pandas, it must be an Arrow column.
     """
     if not isinstance(column, pa.Array | pa.ChunkedArray):
-        # pandas columns support this protocol since version 3.
+        # pandas columns have supported this protocol since version 3.
         is_stream = hasattr(column, "__arrow_c_stream__")
         column = pa.chunked_array(column) if is_stream else pa.array(column)
     if not pa.types.is_fixed_size_list(column.type) or column.null_count:
         raise DataError(
             "A column of vectors must contain fixed-size lists and no nulls; got "
-            f"{column.type} with {column.null_count} nulls."
+            f"{column.type} with {plural(column.null_count, 'null')}."
         )
     dim = column.type.list_size
     empty = np.empty((0, dim), np.float32)
@@ -137,8 +138,8 @@ def from_arrow(table: Any) -> list[SentenceVectors]:
     expected = {*_COLUMNS, *(f"{_LAYER}{j}" for j in range(max(len(names), 1)))}
     if missing := sorted(expected - set(table.column_names)):
         raise DataError(
-            f"The table has no column {', '.join(missing)}; found "
-            f"{', '.join(table.column_names)}. Create it with to_arrow and layer='all'."
+            f"The table has the columns {join_names(table.column_names)}, but not "
+            f"{join_names(missing)}. Create it with to_arrow and layer='all'."
         )
     sentence_indices = table.column("sentence").to_numpy()
     if (np.diff(sentence_indices) < 0).any():

@@ -20,6 +20,7 @@ from elmokit.embed.static import StaticVectors
 from elmokit.embed.tokenized import as_tokens
 from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError, DataError, optional_imports
+from elmokit.progress import plural
 from elmokit.settings import Count, validate
 from elmokit.text.lines import read_lines
 
@@ -56,7 +57,7 @@ def averaged(
 ) -> KeyedVectors:
     """Return the mean of each word's vectors over a corpus.
 
-    Memory usage depends on the number of words, not on the size of the corpus.
+    Memory usage depends on the number of distinct words, not on the size of the corpus.
 
     Args:
         elmo: The model.
@@ -66,7 +67,7 @@ def averaged(
         mix: With layer "mix": the weights s, one per layer, not normalized.
         gamma: With layer "mix": the scale.
         words: The words to average. Default: the most frequent words.
-        min_count: Minimum number of occurrences of a word, because the mean of few uses is noisy.
+        min_count: Minimum number of occurrences of a word, because the mean of a few uses is noisy.
             Rarer words are omitted, even if they are in `words`.
         max_words: Maximum number of words, if `words` is not set. The most frequent words are kept.
 
@@ -88,8 +89,8 @@ def averaged(
     frequent = np.flatnonzero(counts >= min_count)
     if not len(frequent):
         raise DataError(
-            f"No word occurs at least {min_count} times in these sentences. Add more text or "
-            "reduce min_count."
+            f"None of the words occurs at least {plural(min_count, 'time')} in these sentences. "
+            "Add more text or reduce min_count."
         )
     frequent = frequent[np.argsort(-counts[frequent], kind="stable")]
     means = (sums[frequent] / counts[frequent, None]).astype(np.float32)

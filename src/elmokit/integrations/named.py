@@ -21,13 +21,13 @@ from elmokit.embed.precision import PRECISIONS
 from elmokit.errors import ConfigError, WeightsError, check_choice
 from elmokit.settings import Count, validate
 
-# Number of models to keep loaded, because a grid search loads the same model repeatedly.
+# Maximum number of models to keep in memory. A grid search loads the same model repeatedly.
 _MAX_CACHED_MODELS = 2
 
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A reference to a model, and the choice of layers.
+    """A reference to a model, and a layer choice.
 
     Attributes:
         name: A model for `elmokit.load`: a name, a path or `hf://user/model`. Default: the bundled
@@ -68,7 +68,7 @@ class NamedModel:
             raise WeightsError(
                 f"The model '{elmo.source}' has changed: its fingerprint is {actual}, but the "
                 f"pipeline was saved with {self.fingerprint}. Restore the original model, or "
-                "recreate the pipeline with the new one."
+                "recreate the pipeline with the new model."
             )
         with elmo.lock:
             yield elmo

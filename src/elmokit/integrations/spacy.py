@@ -34,6 +34,7 @@ from elmokit.embed.layer_choice import LayerChoice
 from elmokit.embed.vectors import FloatArray, SentenceVectors
 from elmokit.errors import DataError, optional_imports
 from elmokit.integrations.named import NamedModel
+from elmokit.progress import plural
 from elmokit.text.sentences import sentence_spans
 
 with optional_imports("spacy", "The spaCy component"):
@@ -184,8 +185,8 @@ def _elmo(doc: Doc) -> SentenceVectors | None:
         return None
     if layers.shape[1] != len(doc):
         raise DataError(
-            f"The doc has {len(doc)} tokens, but had {layers.shape[1]} when the component "
-            "processed it. Merge and split tokens before the component, or process the doc again."
+            f"The doc has {plural(len(doc), 'token')}, but had {layers.shape[1]:,} when the "
+            "component processed it. Merge and split tokens before that, or process the doc again."
         )
     offsets = [(token.idx, token.idx + len(token)) for token in doc]
     return SentenceVectors([token.text for token in doc], offsets, layers)

@@ -8,7 +8,7 @@ be paths or URLs. Alternatively, pass anything that `elmokit.load` accepts as th
 as the weights. `Elmo(..., stateful=False)` starts every call from the zero state. Setting
 `elmo._elmo_lstm._elmo_lstm.stateful = False`, which AllenNLP also supports, has the same effect.
 
-Differences, all in cases where AllenNLP crashes or returns wrong results without an error:
+Differences, mostly in cases where AllenNLP crashes or returns wrong results without an error:
 
 - All errors are subclasses of `elmokit.ElmoError` and say how to fix the problem. AllenNLP raises
   ValueError, IndexError, AssertionError or FileNotFoundError.

@@ -70,16 +70,16 @@ class _ElmoCharacterEncoder(layout.AllenNlpModule):
 
     def _check_ids(self, ids: Tensor) -> Tensor:
         size = self.encoder.config.max_characters_per_token
+        call = "batch_to_ids(sentences)" if size == 50 else f"elmokit.batch_ids(sentences, {size})"
         if ids.dim() != 3 or ids.shape[-1] != size or ids.is_floating_point():
             raise DataError(
                 f"Expected character ids, integers of shape (batch, tokens, {size}); got "
-                f"{ids.dtype} of shape {list(ids.shape)}. Create them with batch_to_ids(sentences)"
-                + ("." if size == 50 else f", or elmokit.batch_ids(sentences, {size}).")
+                f"{ids.dtype} of shape {list(ids.shape)}. Create them with {call}."
             )
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < N_CHARACTERS:
             raise DataError(
                 f"Character ids must be between 0 and {N_CHARACTERS - 1}; got {int(ids.min())} "
-                f"to {int(ids.max())}. Create them with batch_to_ids(sentences)."
+                f"to {int(ids.max())}. Create them with {call}."
             )
         return ids.long()
 
@@ -163,8 +163,8 @@ class ElmoLstm(layout.AllenNlpModule):
     def _initial_state(self, rows: int, like: Tensor) -> LstmState | None:
         if not self.stateful or self._states is None:
             return None
-        # `pad` crops states with more rows. It always copies, which is necessary because tensors
-        # created in inference mode cannot be part of an autograd graph.
+        # `pad` crops states with more rows than the batch. It always copies, which is necessary
+        # because tensors created in inference mode cannot be part of an autograd graph.
         hidden, memory = (
             functional.pad(state.to(like), (0, 0, 0, rows - state.shape[1]))
             for state in self._states
@@ -206,8 +206,8 @@ class _ElmoBiLm(nn.Module):
         options_file: The `options.json` file, or anything that `elmokit.load` accepts.
         weight_file: The HDF5 file.
         requires_grad: Whether the weights can be trained.
-        vocab_to_cache: Words to encode in advance, for `word_inputs`. The first one is the padding
-            token.
+        vocab_to_cache: Words to encode in advance, for `word_inputs`. The first word is the
+            padding token.
         stateful: See `ElmoLstm`.
     """
 
@@ -226,8 +226,8 @@ class _ElmoBiLm(nn.Module):
         bilm = load_parts(options_file, weight_file).bilm
         if not isinstance(bilm.encoder, CharacterEncoder):
             raise ConfigError(
-                f"{options_file} is a word-input model, which AllenNLP's classes do not "
-                "support. Use elmokit.load and elmokit.Elmo instead."
+                "AllenNLP's classes require a model with character ids as input, unlike "
+                f"{options_file or weight_file}. Use elmokit.load and elmokit.Elmo instead."
             )
         self._requires_grad = requires_grad
         self._token_embedder = _ElmoCharacterEncoder(bilm.encoder, requires_grad)
@@ -291,7 +291,8 @@ class _ElmoBiLm(nn.Module):
         if words.numel() and not 0 <= int(words.min()) <= int(words.max()) < table.num_embeddings:
             return None
         mask = check_mask(
-            words > 0, "index 0 of vocab_to_cache means padding; use a word that never occurs there"
+            words > 0,
+            "index 0 of vocab_to_cache means padding, so the first word must not be in a sentence",
         )
         x: Tensor = table(words.long())
         x = add_boundaries(x, mask.sum(dim=1), bos.to(x), eos.to(x))

@@ -15,6 +15,7 @@ from elmokit.errors import ConfigError, DataError
 from elmokit.model import mix
 from elmokit.model.chars import batch_ids
 from elmokit.model.elmo import remove_boundaries
+from elmokit.progress import plural
 
 _log = logging.getLogger(__name__)
 
@@ -58,8 +59,8 @@ class ScalarMix(mix.ScalarMix):
         weights = list(map(float, initial_scalar_parameters))
         if len(weights) != mixture_size:
             raise ConfigError(
-                f"initial_scalar_parameters must contain {mixture_size} values, one per layer; got "
-                f"{weights}."
+                f"initial_scalar_parameters must contain {plural(mixture_size, 'value')}, one per "
+                f"layer; got {weights}."
             )
         self.mixture_size = mixture_size
         self.do_layer_norm = do_layer_norm
@@ -96,8 +97,8 @@ class Elmo(nn.Module):
         requires_grad: Whether the biLM can be trained.
         do_layer_norm: Normalize each layer before mixing, over all tokens of the batch.
         dropout: Dropout of the mixed vectors.
-        vocab_to_cache: Words to encode in advance, for `word_inputs`. The first one is the padding
-            token.
+        vocab_to_cache: Words to encode in advance, for `word_inputs`. The first word is the
+            padding token.
         keep_sentence_boundaries: Also return the positions of <S> and </S>.
         scalar_mix_parameters: Fixed weights of the layers, before the softmax.
         module: A replacement for the biLM with `num_layers` and `get_output_dim()`.
@@ -201,7 +202,7 @@ class ElmoTokenEmbedder(nn.Module):
     """`Elmo` with one mix and an optional projection; returns a tensor.
 
     Args:
-        options_file: See `Elmo`. Default: the original published model.
+        options_file: See `Elmo`. Default: `allennlp:original`.
         weight_file: See `Elmo`.
         do_layer_norm: See `Elmo`.
         dropout: See `Elmo`.

@@ -40,9 +40,9 @@ class ElmoEmbedder:
 
     Args:
         options_file: The `options.json` file (a path or a URL), or anything that `elmokit.load`
-            accepts. Default: the original published model.
+            accepts. Default: `allennlp:original`.
         weight_file: The HDF5 file.
-        cuda_device: The GPU, or -1 for the CPU.
+        cuda_device: The index of the GPU, or -1 for the CPU.
         stateful: See above.
     """
 

@@ -1,7 +1,7 @@
 """Convert weights between the parameter layouts of AllenNLP and elmokit.
 
                          AllenNLP                                elmokit
-LSTM gates               i, f, g, o                              i, g, f, o
+LSTM gates               i, f, j, o                              i, j, f, o
 forget gate bias         includes the constant 1                 1 is added at run time
 highway layer            one matrix [transform; -carry]          two matrices
 character embeddings     262 rows, the first of which is zero    261 rows
@@ -30,7 +30,7 @@ ParameterLayout = Iterator[tuple[str, tuple[str, ...], Layout]]
 
 
 class AllenNlpModule(nn.Module):
-    """A module built from elmokit modules whose `state_dict` has AllenNLP's names and layout."""
+    """A module whose `state_dict` has AllenNLP's names and layout, built from elmokit modules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,13 +62,13 @@ def _swap_gates(weight: Tensor) -> Tensor:
 
 
 def _pack_gate_bias(bias: Tensor) -> Tensor:
-    i, g, f, o = bias.chunk(4)
-    return torch.cat([i, f + FORGET_BIAS, g, o])
+    i, j, f, o = bias.chunk(4)
+    return torch.cat([i, f + FORGET_BIAS, j, o])
 
 
 def _unpack_gate_bias(bias: Tensor) -> tuple[Tensor]:
-    i, f, g, o = bias.chunk(4)
-    return (torch.cat([i, g, f - FORGET_BIAS, o]),)
+    i, f, j, o = bias.chunk(4)
+    return (torch.cat([i, j, f - FORGET_BIAS, o]),)
 
 
 def _unpack_highway(value: Tensor) -> tuple[Tensor, Tensor]:
