@@ -86,9 +86,9 @@ def _opinion(page: Any, answer: dict[str, Any]) -> None:
 
 
 FOLLOWS = {
-    "entailment": ("entailment", "follows from the first sentence"),
-    "neutral": ("neutral", "may or may not be true, given the first sentence"),
-    "contradiction": ("contradiction", "contradicts the first sentence"),
+    "entailment": ("entailment", "follows from the premise"),
+    "neutral": ("neutral", "may or may not be true, given the premise"),
+    "contradiction": ("contradiction", "contradicts the premise"),
 }
 
 
@@ -259,7 +259,7 @@ def test_each_kind_of_task_is_rendered(desk: Visit) -> None:
     assert chosen("sst5") == "Very positive: “A fine film.” very negative 10% very positive 90%"
     assert result.locator(".match").inner_text().startswith("very positive")
     assert chosen("snli") == (
-        "“B” may or may not be true, given the first sentence. entailment 20% neutral 80%"
+        "“B” may or may not be true, given the premise. entailment 20% neutral 80%"
     )
     page.get_by_role("radio", name="squad").click()
     textbox(page, "Passage").fill("The bridge was built by a 𝒎iller in 1821.")

@@ -77,7 +77,7 @@ def test_cosines_of_all_layers(http: httpx.Client, tiny: ElmoModel) -> None:
 
 def test_limits_of_the_similarity_route(http: httpx.Client) -> None:
     message = rejected(http, "/v1/similarity", sentences=[["a"] * 200, ["b"] * 57])
-    assert "257 tokens; the limit max_tokens is 256" in message
+    assert "257 tokens; the limit matrix_tokens is 256" in message
     assert "gamma" in rejected(http, "/v1/similarity", sentences=PAIR, gamma=2.0)
 
 

@@ -8,9 +8,9 @@ timeout. Therefore, a single sentence does not have to wait for a thousand sente
 request, and large requests do not starve.
 
 A job is accepted if it and all pending work are expected to take at most half of the timeout, or if
-it and the pending work with earlier deadlines are expected to take at most 10% of it. Otherwise,
-the job is rejected immediately. Together with the 40% for deadlines, these fractions add up to the
-timeout, so that accepted jobs finish in time.
+it and the pending work with earlier deadlines are expected to take at most 10% of the timeout.
+Otherwise, the job is rejected immediately. Together with the 40% for deadlines, these fractions add
+up to the timeout, so that accepted jobs finish in time.
 
 The result of an item does not depend on its batch (up to rounding). If an item cannot be computed,
 only the request that contains it fails.

@@ -20,6 +20,7 @@ from contextlib import suppress
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from elmokit.progress import plural
 from elmokit.serve.errors import RequestRejected, check_limit, internal_error
 from elmokit.serve.service import Service
 
@@ -178,7 +179,7 @@ class ServiceMiddleware:
         except TimeoutError:
             if size <= limit:
                 raise RequestRejected(
-                    f"The request body is incomplete: received {received:,} bytes within "
+                    f"The request body is incomplete: received {plural(received, 'byte')} within "
                     f"{timeout:g} seconds (--timeout).",
                     408,
                     headers={"Connection": "close"},
@@ -200,8 +201,8 @@ class _ResponseSender:
         self._scope, self._send, self._timeout = scope, send, service.limits.timeout
         self._headers = [_NOSNIFF, *(() if is_api(scope["path"]) else _PAGE_HEADERS)]
         # During the shutdown, uvicorn may not close connections that it has just accepted. A client
-        # that expects 100 may omit the body after an error, so that the next request would be
-        # mistaken for the body.
+        # that expects "100 Continue" may omit the body after an error, so that the next request
+        # would be mistaken for the body.
         if service.shutdown or b"expect" in dict(scope["headers"]):
             self._headers.append((b"connection", b"close"))
         self._abort: Callable[[], None] = scope["state"]["abort"]

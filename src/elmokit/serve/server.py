@@ -135,7 +135,7 @@ class Server:
 
 
 class _Connection(H11Protocol):
-    """An HTTP connection with a timeout for headers and a maximum number of connections.
+    """An HTTP connection that limits the time for headers and the number of connections.
 
     uvicorn waits for headers without a timeout, and accepts connections until the process runs out
     of file descriptors.

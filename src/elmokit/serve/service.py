@@ -154,14 +154,14 @@ class Resources:
         model = self.models[name]
         if state == "warm" and model.warm is None:
             raise RequestRejected(
-                f"The model '{name}' has no warm state. Use \"reset\", or create one with `elmo "
-                "warm`.",
+                f"The model '{name}' has no warm state. Use state 'reset', or create a warm state "
+                "with `elmo warm`.",
                 param="state",
             )
         if language_model and (model.head is None or model.vocabulary is None):
             raise RequestRejected(
-                f"The model '{name}' has no LM head. Use another model from "
-                "/v1/models, or train a head with `elmo finetune`.",
+                f"The model '{name}' has no LM head. Use another model from /v1/models, or train a "
+                "head with `elmo finetune`.",
                 param="model",
             )
 
@@ -198,7 +198,7 @@ class Resources:
         return Work(f"{kind}:{name}", run, _HEAD_TOKENS)
 
     def _share_model(self, saved: SavedTask[Any]) -> SavedTask[Any]:
-        """Replace the biLM of a task model by an identical model that is already loaded, if any."""
+        """Replace the biLM of a task model with an identical one that is already loaded, if any."""
         if saved.elmo is None:
             return saved
         state = saved.config.elmo.state
@@ -250,6 +250,6 @@ def _load_task(folder: Path, custom: Mapping[str, Task[Any]], device: str) -> Sa
     if name not in custom and name not in TASKS:
         raise ConfigError(
             f"{folder} contains a model of the custom task '{name}'. Specify the file that defines "
-            "it: --task-file my_task.py"
+            "this task: --task-file my_task.py"
         )
     return load_saved(folder, custom[name] if name in custom else load_task(name), device=device)

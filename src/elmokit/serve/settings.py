@@ -26,8 +26,8 @@ class Limits(settings.Settings):
         sentences: Maximum number of sentences per request.
         values: Maximum number of floating-point values per response.
         queue: Maximum number of waiting requests. Further requests are rejected.
-        connections: Maximum number of open connections. When it is reached, the longest-idle one
-            is closed.
+        connections: Maximum number of open connections. At this limit, the longest-idle
+            connection is closed.
         timeout: Time limit in seconds, separately for receiving a request, computing the response
             and sending it.
     """

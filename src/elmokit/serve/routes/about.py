@@ -24,7 +24,7 @@ _START_TIME = int(time.time())
 
 @router.get("/v1/models", response_model=responses.ModelsResponse)
 async def models(request: Request) -> Response:
-    """List the models in OpenAI's format and all other resources of the service."""
+    """List the models, in OpenAI's format, and all other resources of the service."""
     service = get_service(request)
     resources, index = service.resources, service.resources.index
     values = {

@@ -29,7 +29,7 @@ from elmokit.text.marked import MarkedWord
 
 T = TypeVar("T")
 
-#: Maximum size in bytes of a request that is tokenized on the event loop, which takes up to 0.1
+#: Maximum size in bytes of a request that is tokenized on the event loop. This takes up to 0.1
 #: seconds.
 _MAX_EVENT_LOOP_BYTES = 65536
 #: Number of bytes that can be tokenized in about the time it takes to embed a token.
@@ -71,7 +71,7 @@ def parse_layer_choices(
 
 
 def json_response(values: Any) -> Response:
-    """Return values and arrays as JSON, with as few digits per float as represent it exactly."""
+    """Return values and arrays as JSON, with the fewest digits that represent a float exactly."""
     body = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(body, media_type="application/json")
 
@@ -116,10 +116,7 @@ class Texts:
 
 
 async def tokenize_request(
-    request: Request,
-    model: str | None,
-    sentences: Sequence[str | list[str]],
-    max_tokens: int = 10**9,
+    request: Request, model: str | None, sentences: Sequence[str | list[str]]
 ) -> Texts:
     """Tokenize the sentences of a request. Reject it if it has too many sentences or tokens."""
     service = get_service(request)
@@ -131,8 +128,7 @@ async def tokenize_request(
 
     tokenized = await run_tokenizer(request, tokenize)
     tokens = [words for words, _ in tokenized]
-    max_tokens = min(service.limits.tokens, max_tokens)
-    check_limit("max_tokens", max_tokens, sum(map(len, tokens)), "tokens")
+    check_limit("max_tokens", service.limits.tokens, sum(map(len, tokens)), "tokens")
     # Characters beyond this limit do not affect the vectors, but would fill up the token cache.
     max_characters = service.resources.max_characters[name]
     truncated = [[token[:max_characters] for token in words] for words in tokens]
@@ -214,9 +210,7 @@ def find_uses(sentences: Sequence[str | list[str]], word: str | None) -> list[Us
     """Find the word in brackets, or all occurrences of `word`, in each sentence."""
     uses = [_find_uses(sentence, i, word) for i, sentence in enumerate(sentences)]
     if not any(use.positions for use in uses):
-        raise RequestRejected(
-            f"The token '{word:.60}' does not occur in the sentences.", param="word"
-        )
+        raise RequestRejected(f"The token '{word:.60}' does not occur in the text.", param="word")
     return uses
 
 

@@ -57,10 +57,11 @@ _TOKENS_PER_COST = 2000
 
 @router.post("/v1/similarity", response_model=responses.SimilarityResponse)
 async def similarity(body: SimilarityRequest, request: Request) -> Response:
-    """Return the cosine similarities of all tokens in each layer."""
+    """Return the cosine similarities of all pairs of tokens in each layer."""
     static = get_service(request).resources.static
+    texts = await tokenize_request(request, body.model, body.sentences)
     max_tokens = FIXED_LIMITS["matrix_tokens"]
-    texts = await tokenize_request(request, body.model, body.sentences, max_tokens)
+    check_limit("matrix_tokens", max_tokens, sum(texts.lengths), "tokens")
     choices = parse_layer_choices(body, texts.elmo)
     sentences = await compute_layers(request, texts, body.state)
     words = [token for tokens in texts.tokens for token in tokens]

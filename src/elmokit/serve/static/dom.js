@@ -84,7 +84,11 @@ export function rovingFocus(group, selector, onMove = null) {
   });
 }
 
-/** Create a group of radio buttons; `options` are [value, label, title]. */
+/**
+ * Create a group of radio buttons; `options` are [value, label, title].
+ *
+ * Return a function that marks the option with a value as selected.
+ */
 export function radioGroup(group, options, onChange) {
   group.replaceChildren(
     ...options.map(([value, label, title]) =>

@@ -26,9 +26,9 @@ const SENTIMENTS = {
 const NEGATIVE = ["0", "1", "negative", "contradiction"];
 const NEUTRAL = ["2", "neutral"];
 const INFERENCES = {
-  entailment: ["entailment", "follows from the first sentence"],
-  neutral: ["neutral", "may or may not be true, given the first sentence"],
-  contradiction: ["contradiction", "contradicts the first sentence"],
+  entailment: ["entailment", "follows from the premise"],
+  neutral: ["neutral", "may or may not be true, given the premise"],
+  contradiction: ["contradiction", "contradicts the premise"],
 };
 const TYPES = { PER: "person", LOC: "location", ORG: "organization", MISC: "other" };
 // Short, because they are shown below short words. The titles explain more.

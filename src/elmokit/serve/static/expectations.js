@@ -102,7 +102,7 @@ export function expectations(app) {
           warnings: response.warnings,
         };
       };
-      const fitsLimit = input.length / 2 < maxPositions; // it cannot have too many tokens
+      const fitsLimit = input.length / 2 < maxPositions; // it cannot exceed the limit
       runner.run(JSON.stringify([input, fitsLimit ? null : values.t]), work, (response) => {
         runner.notify(response.warnings.join(" ") || null);
         runner.result.classList.remove("stale");
@@ -171,7 +171,7 @@ function bar({ word, probability }, target) {
   );
 }
 
-/** Scroll only the strip until a column is visible. */
+/** Scroll the strip, but not the page, so that a column is visible. */
 function scrollToColumn(item) {
   const box = item.closest(".scroll");
   const left = item.offsetLeft - box.offsetLeft;

@@ -74,7 +74,7 @@ function panelContext(name) {
   };
 }
 
-/** On a narrow screen, scroll the tabs until one of them is visible. */
+/** On a narrow screen, scroll the tabs so that `tab` is visible. */
 function scrollToTab(tab) {
   const row = tab.parentElement;
   row.scrollLeft = tab.offsetLeft - row.offsetLeft - (row.clientWidth - tab.offsetWidth) / 2;
@@ -106,7 +106,7 @@ function showFooter(service, { id, n_layers, dim, parameters, license }) {
     el(
       "p",
       {},
-      "Your text is sent to this service only. ",
+      "Your text is sent only to this service. ",
       el("a", { href: "openapi.json" }, "HTTP API (OpenAPI)"),
     ),
   );

@@ -1,4 +1,4 @@
-// The layer weights learned by tasks, shown as in Figure 2 of the paper.
+// The layer weights learned by task models, shown as in Figure 2 of the paper.
 
 import { byId, el } from "./dom.js";
 import { formatNumber } from "./scale.js";
@@ -6,9 +6,9 @@ import { formatNumber } from "./scale.js";
 const PLACES = { input: "at the input", output: "at the output" };
 
 /**
- * Draw the weights of all tasks and highlight the selected one.
+ * Draw the weights of all task models and highlight those of the selected one.
  *
- * `onApply(mix)` opens the Sentences panel with a mix, which must have `nLayers` layers.
+ * `onApply(mix)` opens the Sentences panel with a mix, which must have `nLayers` weights.
  */
 export function drawMixes(cards, selected, nLayers, onApply) {
   const rows = cards.flatMap((card) =>
@@ -82,7 +82,7 @@ function weight(share) {
 }
 
 function summarize(rows) {
-  if (!rows.length) return "The selected task does not use ELMo.";
+  if (!rows.length) return "The selected task model does not use ELMo.";
   const parts = rows.map(({ place, s }) => {
     const j = s.indexOf(Math.max(...s));
     const isBalanced = Math.max(...s) - Math.min(...s) < 0.1;

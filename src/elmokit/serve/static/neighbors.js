@@ -1,4 +1,4 @@
-// Neighbors: the most similar words in context from a whole text.
+// Neighbors: the most similar words in context from an entire text.
 
 import { Chips } from "./chips.js";
 import { byId, radioGroup, el, examples, field, quote } from "./dom.js";

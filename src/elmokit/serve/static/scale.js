@@ -30,7 +30,7 @@ export const toBits = (logarithm) => -logarithm / Math.LN2;
 
 export const formatRounded = (n) => (n < 20 ? n.toFixed(1) : Math.round(n).toLocaleString("en"));
 
-/** Cosines of all tokens for a mix of layers, from the inner products of the layers. */
+/** Cosines of all tokens for a mix of layers, from the dot products of the layers. */
 export function mixCosines(gram, weights) {
   const size = gram[0][0].length;
   const dots = Array.from({ length: size }, () => new Float64Array(size));

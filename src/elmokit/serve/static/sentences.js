@@ -73,13 +73,13 @@ export function sentences(app) {
     const [, j, m] = same[0];
     const cosine = (name) =>
       compared.find((s) => s.name === name)?.matrix[flatIndex(i, k)][flatIndex(j, m)];
-    const path = Array.from({ length: nLayers }, (_, layer) =>
+    const cosines = Array.from({ length: nLayers }, (_, layer) =>
       formatNumber(cosine(`layer ${layer}`)),
     );
     const staticCosine = cosine("static");
     summary.textContent =
       `“${word}” in sentence ${i + 1} and “${tokens[j][m]}” in sentence ${j + 1}: ` +
-      `cosine ${path.join(" → ")} in layers 0 to ${nLayers - 1}. ` +
+      `cosine ${cosines.join(" → ")} in layers 0 to ${nLayers - 1}. ` +
       (typeof staticCosine === "number"
         ? `With static vectors (${app.service.static}), ` +
           `it is ${formatNumber(staticCosine)} in all sentences.`

@@ -68,7 +68,7 @@ function draw(word, response, app) {
   byId("start-finding").textContent =
     `Static vectors represent all three uses of “${word}” by the same vector. ELMo computes ` +
     `three. Uses 1 and 2, which have the same sense, have a cosine of ${formatNumber(near)}; ` +
-    `uses 1 and 3 only ${formatNumber(far)}.`;
+    `uses 1 and 3 have a cosine of ${formatNumber(far)}.`;
 }
 
 function cell(value) {

@@ -19,7 +19,7 @@ const ABOUT = {
   },
   snli: {
     short: "inference",
-    does: "Predicts whether a sentence follows from another one, contradicts it, or neither.",
+    does: "Predicts whether a sentence follows from another one, contradicts it, or does neither.",
     fields: ["Premise", "Hypothesis"],
     missing: ["Enter a premise", "Enter a hypothesis"],
   },
@@ -121,7 +121,7 @@ export function tasks(app) {
   };
 }
 
-/** Open the Sentences panel with the mix that a task learned. */
+/** Open the Sentences panel with the mix that a task model learned. */
 function applyMix({ s, gamma }) {
   const round = (value) => Number(value.toFixed(2));
   const g = Math.min(3, Math.max(0.1, round(gamma)));

@@ -49,7 +49,7 @@ export function writePending() {
   write("replaceState");
 }
 
-/** Whether the view fits into the URL; otherwise it is kept in the history state only. */
+/** Whether the view fits into the URL; otherwise, it is kept only in the history state. */
 export function fitsInUrl() {
   return address().length <= MAX_LENGTH;
 }
