@@ -12,6 +12,7 @@ from elmokit.cli import options as opt
 from elmokit.cli.app import App
 from elmokit.cli.output import log, print_json, print_table
 from elmokit.errors import ConfigError
+from elmokit.progress import plural
 
 app = App(help="Measure speed on this machine.")
 
@@ -138,7 +139,7 @@ def embed(
 @app.command("pipeline")
 def pipeline(
     text: str,
-    directory: Path,
+    directory: Annotated[Path, typer.Argument(exists=True, file_okay=False)],
     model: opt.Model = None,
     weights: opt.Weights = None,
     workers: Annotated[int, typer.Option(min=1)] = 1,
@@ -170,7 +171,8 @@ def _show(report: dict[str, Any]) -> None:
     model, machine, text = report["model"], report["machine"], report["text"]
     typer.echo(
         f"{model['name']}: {model['shape']}, {model['parameters']:,} parameters\n"
-        f"{machine['device']}, {machine['cores']} cores, torch {machine['versions']['torch']}\n"
+        f"{machine['device']}, {plural(machine['cores'], 'core')}, "
+        f"torch {machine['versions']['torch']}\n"
         f"text: {text['name']}, {text['tokens_per_sentence']} tokens per sentence"
     )
     rates = ("tokens_per_second", "known_tokens_per_second", "hit_rate", "seconds")

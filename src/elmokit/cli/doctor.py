@@ -43,7 +43,8 @@ def doctor(
     """Show versions, extras, devices and the kernel for precision 'fast'.
 
     Args:
-        probe: Select the kernel for precision 'fast', which takes a few seconds the first time.
+        probe: Determine which kernel precision 'fast' uses. This takes a few seconds the first
+            time.
     """
     import torch
 
@@ -55,7 +56,7 @@ def doctor(
     report = {
         "elmokit": _version("elmokit") or "unknown",
         "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "system": f"{platform.system()} {platform.machine()}, {plural(os.cpu_count() or 1, 'CPU')}",
         "bundled_model": _check_bundled_model(),
         "packages": packages.pop(None),
         "extras": {

@@ -8,7 +8,7 @@ import typer
 
 from elmokit.cli import options as opt
 from elmokit.cli.output import log, print_training
-from elmokit.progress import no_log
+from elmokit.progress import no_log, plural
 
 _ACCUMULATORS_USED = "Adagrad continues from the model's accumulators."
 _ACCUMULATORS_IGNORED = (
@@ -76,10 +76,10 @@ def finetune(
             seed=seed,
         )
     report = no_log if quiet else log
-    if initial.has_new_head:
+    if initial.has_new_head and config.optimizer.head_steps:
         report(
-            f"Training only the new head ({corpus.n_words:,} words) for the first "
-            f"{config.optimizer.head_steps:,} of {config.max_steps:,} steps."
+            f"Training only the new head ({plural(corpus.n_words, 'word')}) until step "
+            f"{config.optimizer.head_steps:,} of {config.max_steps:,}."
         )
     if initial.parts.accumulators:
         report(_ACCUMULATORS_USED if config.optimizer.kind == "adagrad" else _ACCUMULATORS_IGNORED)

@@ -64,9 +64,9 @@ def index(
     """
     opt.check_layers(layer, mix)
     if not files and not ann:
-        raise typer.BadParameter(
-            "required, unless you add an approximate index (--ann) to an existing index.",
-            param_hint="FILES",
+        raise opt.UsageError(
+            "Missing argument 'FILES'. It is required unless you add an approximate index (--ann) "
+            "to an existing index."
         )
     from elmokit.bulk.input import check_documents
     from elmokit.embed.loading import load
@@ -102,7 +102,7 @@ def index(
             result.output,
             plural(result.sentences, "sentence"),
             plural(result.tokens, "token"),
-            plural(result.words, "word"),
+            plural(result.words, "distinct word"),
             f"{result.n_bytes / 1e6:,.1f} MB",
             f"{result.tokens_per_second:,.0f} tokens/s",
             format_resumed_work(result.resumed_tokens, "token"),
@@ -125,8 +125,8 @@ def _add_ann(directory: Path, layer: list[str], recall: float) -> dict[str, Any]
     for choice in choices:
         info = ann[choice.label]
         log(
-            f"{directory}: added an approximate index of {choice.label}, which searches "
-            f"{info['probes']} of {info['partitions']} partitions (recall@10 "
-            f"{info['recall_at_10']:.3f}, measured with {info['queries']} tokens)"
+            f"{directory}: added an approximate index of {choice.label}. Each query searches "
+            f"{info['probes']:,} of {plural(info['partitions'], 'partition')} (recall@10 "
+            f"{info['recall_at_10']:.3f}, measured with {plural(info['queries'], 'token')})."
         )
     return {choice.label: ann[choice.label] for choice in choices}

@@ -72,16 +72,14 @@ def neighbors(
         raise typer.BadParameter("cannot be used with --same-word.", param_hint="--other-words")
     is_index = len(files) == 1 and Path(files[0]).is_dir()
     if is_index and (max_tokens or split or skip_bad or state != "reset"):
-        raise typer.BadParameter(
+        raise opt.UsageError(
             "--max-tokens, --split, --skip-bad and --state cannot be used with an index. To change "
-            "how the text is read, use --split, --skip-bad and --state with `elmo index`.",
-            param_hint="FILES",
+            "how the text is read, use --split, --skip-bad and --state with `elmo index`."
         )
     if not is_index and (token or ann or min_count > 1):
-        raise typer.BadParameter(
-            "--token, --min-count and --ann require an index. Pass an index directory "
-            "instead of text files.",
-            param_hint="FILES",
+        raise opt.UsageError(
+            "--token, --min-count and --ann require an index. Pass an index directory instead of "
+            "text files."
         )
     if not query and not token:
         raise opt.UsageError("Missing option '--query'. Example: --query 'The [play] was staged .'")

@@ -84,5 +84,5 @@ def format_saved_work(n: int, noun: str) -> str:
     """Return a message about the results of an interrupted run and how to resume it."""
     return (
         f"{plural(n, noun)} finished and saved. Resume with the same command and --resume, or "
-        "discard them with --overwrite."
+        "start again with --overwrite."
     )

@@ -83,7 +83,7 @@ def _evaluate_prepared(elmo: ElmoModel, data: str, states: list[str]) -> list[Pe
     if vocabulary.words != corpus.vocabulary.words:
         raise ConfigError(
             f"The vocabulary of {data} differs from the vocabulary of the model {elmo.source}. "
-            f"Prepare the text again: elmo prepare --vocab {elmo.source} FILES... -o DATA"
+            f"Prepare the text again with: elmo prepare --vocab {elmo.source} FILES... -o DATA"
         )
     chars = None if elmo.config.char_cnn is None else corpus.chars
     types = make_text_types(make_encoder(elmo.engine, chars), len(vocabulary))

@@ -141,8 +141,8 @@ def layers(
 ) -> None:
     """Plot the learned layer weights of task models.
 
-    Draws a heat map as in Figure 2 of the paper, with one column per task and separate panels for
-    ELMo at the input and at the output.
+    Draws a heat map as in Figure 2 of the ELMo paper, with one column per task and separate panels
+    for ELMo at the input and at the output.
 
     Args:
         tasks: Directories written by `elmo task NAME train`.

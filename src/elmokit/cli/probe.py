@@ -11,6 +11,7 @@ from elmokit.cli import options as opt
 from elmokit.cli.app import App
 from elmokit.cli.output import log, print_result
 from elmokit.cli.progress import step_bar
+from elmokit.progress import plural
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -41,8 +42,8 @@ def pos(
 
     Trains a linear classifier per layer on the word vectors of a treebank. Words are syntactic
     words, so "didn't" counts as two. Baselines without context: the most frequent tag of each word
-    in the training data and, with --static, a classifier on static vectors. In the paper, layer 1
-    is better than layer 2.
+    in the training data and, with --static, a classifier on static vectors. In the ELMo paper,
+    layer 1 is better than layer 2.
 
     Args:
         directory: Universal Dependencies treebank with the files *train.conllu, *dev.conllu and
@@ -83,8 +84,8 @@ def pos(
     sizes = " / ".join(f"{n:,}" for n in report.words)
     log(
         f"{sizes} words in train / dev / test, {report.classes} {tags.upper()} tags; "
-        f"{report.untagged:,} untagged words skipped; {report.unknown_tags:,} words with a tag "
-        "that does not occur in the training data are counted as errors"
+        f"{plural(report.untagged, 'untagged word')} skipped; counted as errors because their tag "
+        f"does not occur in the training data: {report.unknown_tags:,}"
     )
 
 
@@ -149,8 +150,8 @@ def wsd(
     log(
         f"{report.senses:,} senses of {report.uses:,} words ({report.alternatives:,} with "
         f"alternatives; skipped because they are not in WordNet: {report.unknown:,}); "
-        f"{report.instances[last]:,} instances in {last}: {report.backed_off[last]:,} with unseen "
-        f"lemmas were assigned the first sense, {report.unanswered[last]:,} none"
+        f"{plural(report.instances[last], 'instance')} in {last}: {report.backed_off[last]:,} with "
+        f"unseen lemmas assigned the first sense, {report.unanswered[last]:,} assigned no sense"
     )
 
 
@@ -189,8 +190,8 @@ def wic(
         report = measure_wic(elmo, pairs, static=table, state=state, seed=seed, progress=progress)
     _print(report, as_json)
     log(
-        f"{report.pairs:,} pairs of {report.lemmas:,} lemmas, {len(report.left_out):,} skipped "
-        "because no token is at the given offsets"
+        f"{plural(report.pairs, 'pair')} of {plural(report.lemmas, 'lemma')}, "
+        f"{len(report.left_out):,} skipped because no token is at the given offsets"
     )
 
 
@@ -236,7 +237,7 @@ def morphology(
     vocabulary = candidates or candidate_words(elmo, table, max_words)
     report = measure_morphology(elmo, related, vocabulary, static=table, seed=seed)
     _print(report, as_json)
-    log(f"{len(related):,} pairs, ranked among {report.vocabulary:,} words")
+    log(f"{plural(len(related), 'pair')}, ranked among {plural(report.vocabulary, 'word')}")
 
 
 def _print(report: DataclassInstance, as_json: bool) -> None:

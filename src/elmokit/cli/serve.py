@@ -65,18 +65,18 @@ def serve(
         allowed_host: Host name to accept in requests, in addition to IP addresses, localhost and
             the name of this machine; * accepts any name. Can be repeated.
         threads: Number of CPU threads. Default: chosen by PyTorch.
-        max_body: Maximum bytes per request.
-        max_tokens: Maximum tokens per request.
-        max_sentences: Maximum sentences per request.
+        max_body: Maximum number of bytes per request.
+        max_tokens: Maximum number of tokens per request.
+        max_sentences: Maximum number of sentences per request.
         max_values: Maximum number of floating-point values per response.
-        queue: Maximum pending requests; further requests are rejected.
-        max_connections: Maximum open connections; idle ones are closed first.
+        queue: Maximum number of pending requests; further requests are rejected.
+        max_connections: Maximum number of open connections; idle ones are closed first.
         timeout: Time limit in seconds for receiving a request, and for responding to it.
         as_json: Print JSON instead of text when the service is ready.
     """
     if token is None and "ELMO_SERVE_TOKEN" in os.environ:
         # typer treats an empty environment variable as unset.
-        raise typer.BadParameter(
+        raise opt.UsageError(
             "ELMO_SERVE_TOKEN is empty. Set it to a token, or unset it to serve without one."
         )
     from elmokit.serve.server import Server

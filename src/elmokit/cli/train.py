@@ -28,8 +28,7 @@ def train(
 
     The log shows the sampled loss, which is the training objective. It is smaller than the loss of
     the full softmax, so use it only to monitor training. Held-out perplexity is computed with the
-    full softmax, as the geometric mean of both directions. Ctrl-C saves a
-    checkpoint and stops.
+    full softmax, as the geometric mean of both directions. Ctrl-C saves a checkpoint and stops.
 
     Args:
         output: Run directory for checkpoints, metrics and the model.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from elmokit.cli import options as opt
 from elmokit.cli.output import log, log_skipped, print_json
 from elmokit.cli.progress import step_bar
@@ -50,10 +48,9 @@ def warm(
     check_files(files)
     target = Path(model) if output is None else output
     if output is None and not modeldir.is_model_dir(target):
-        raise typer.BadParameter(
-            f"required, because {model} is not an elmokit model directory and cannot store a warm "
-            "state.",
-            param_hint="--output",
+        raise opt.UsageError(
+            f"Missing option '--output' / '-o'. It is required because {model} is not a model "
+            "directory in which the warm state can be stored."
         )
     parts = load_parts(model, weights)
     skipped = SkippedLines(skip_bad)
