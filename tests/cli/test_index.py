@@ -28,7 +28,7 @@ def elmo(shell: Elmo, tmp_path: Path) -> Elmo:
 def test_index_gives_the_same_results_as_the_text(elmo: Elmo) -> None:
     code, output, errors = elmo("index", "text.txt", "-o", "index", "--json")
     assert code == 0
-    assert "index: 3 sentences, 23 tokens, 16 words" in errors
+    assert "index: 3 sentences, 23 tokens, 16 distinct words" in errors
     summary = json.loads(output)
     assert (summary["tokens"], summary["sentences"], summary["output"]) == (23, 3, "index")
     options = (*QUERY, "-k", "3", "--json")

@@ -45,7 +45,7 @@ def train(
         rows: Batch sizes, separated by commas.
         data: Directory written by `elmo prepare`. Default: random text.
         vocabulary: Vocabulary size of random text.
-        rounds: Number of steps to measure. Must be a multiple of 4.
+        rounds: Number of steps to measure, rounded down to a multiple of 4 (at least 4).
     """
     import torch
 
