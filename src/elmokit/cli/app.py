@@ -11,8 +11,9 @@ from typer.core import TyperCommand, TyperGroup
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Messages of pydantic, and what to write instead.
+# Messages of typer and pydantic, and what to write instead.
 _EXPECTED = (
+    (r"^dir (?=')", "directory "),
     (r"^Value error, ", ""),
     (r"^Input should be ((?:greater|less) than .*)$", r"expected a number \1."),
     (r"^Input should be a valid integer.*$", "expected an integer."),
@@ -39,7 +40,7 @@ class _Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            for pattern, replacement in _EXPECTED:  # typer shows the messages of pydantic
+            for pattern, replacement in _EXPECTED:  # typer passes on the messages of pydantic
                 error.message = re.sub(pattern, replacement, error.message)
             raise
 
