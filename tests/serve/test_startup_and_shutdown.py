@@ -145,7 +145,7 @@ def test_objects_that_cannot_be_served_are_reported(tmp_path: Path, full_model: 
         Server(replace(ALONE, tasks={"x": tmp_path})).run()
     with pytest.raises(ConfigError, match="Expected a trained model"):
         replace(ALONE, task_files=[tmp_path / "my_task.py"])
-    with pytest.raises(ConfigError, match="at least one model"):
+    with pytest.raises(ConfigError, match="no model to serve"):
         replace(ALONE, models={})
     with pytest.raises(ConfigError, match="expected NAME=PATH"):
         parse_named_paths(["a/b"], "model")

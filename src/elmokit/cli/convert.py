@@ -27,7 +27,7 @@ def convert(
     to: Literal["elmokit", "hdf5", "onnx"] = "elmokit",
     vocab: Path | None = None,
     storage: Literal["float32", "float16", "int8"] = "float32",
-    part_size: int | None = None,
+    part_size: Annotated[int | None, typer.Option(min=1)] = None,
     without_head: Annotated[bool, typer.Option("--without-head")] = False,
     overwrite: opt.Overwrite = False,
     as_json: opt.AsJson = False,

@@ -172,7 +172,7 @@ def project_index_senses(
     """
     token_ids = np.array(index.find(word), dtype=np.int64)
     if not len(token_ids):
-        raise DataError(f"The word '{word}' is not in the index {index.folder}.")
+        raise DataError(f"'{word}' is not a word of the index {index.folder}. Choose another word.")
     positions = np.linspace(0, len(token_ids) - 1, min(limit, len(token_ids))).astype(int)
     sampled = token_ids[positions].tolist()
     uses = [Use(index.token(token_id).marked) for token_id in sampled]
@@ -185,8 +185,8 @@ def project_index_senses(
 def _check_uses(uses: Sequence[Use]) -> None:
     if len(uses) < 3:
         raise DataError(
-            f"Found {plural(len(uses), 'use')} of the word, expected at least 3. Add more "
-            "sentences."
+            f"Found {plural(len(uses), 'use')} of the word, expected at least 3. Add "
+            "sentences, or choose a more frequent word."
         )
     n_missing = sum(not use.sense for use in uses)
     if n_missing not in (0, len(uses)):

@@ -82,11 +82,13 @@ class Settings(settings.Settings):
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if not self.models:
-            raise invalid("models", {}, "at least one model (--model NAME=PATH)")
+            raise ConfigError("There is no model to serve. Specify one with --model NAME=PATH.")
         if self.token is not None and (not self.token.isascii() or not self.token.strip()):
             raise invalid("token", "...", "non-empty ASCII text")
         if self.task_files and not self.tasks:
-            raise invalid("tasks", {}, "a trained model for --task-file (--task NAME=DIR)")
+            raise ConfigError(
+                "--task-file requires a trained task model. Specify one with --task NAME=DIR."
+            )
         return self
 
 

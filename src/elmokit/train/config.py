@@ -112,9 +112,7 @@ def with_length(
     """
     units = {"max_steps": max_steps, "max_tokens": max_tokens, "epochs": epochs}
     if len(names := [name for name, value in units.items() if value is not None]) > 1:
-        raise ConfigError(
-            f"{' and '.join(names)} cannot be combined. Expected only one of {', '.join(units)}."
-        )
+        raise ConfigError(f"{' and '.join(names)} cannot be combined. Use only one of them.")
     if max_tokens is not None:
         max_steps = math.ceil(validate("max_tokens", max_tokens, Positive) / config.tokens_per_step)
     if epochs is not None:
