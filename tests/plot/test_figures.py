@@ -120,7 +120,7 @@ def test_many_uses_from_an_index_without_a_model(elmo: ElmoModel, tmp_path: Path
     labels = texts(draw_senses(found))
     assert any("2 distinct vectors for 30 uses" in text for text in labels)
     assert not any("[Play]" in text for text in labels)  # too many to be listed
-    with pytest.raises(DataError, match="'xyz' is not in the index"):
+    with pytest.raises(DataError, match="'xyz' is not a word of the index"):
         project_index_senses(index, "xyz")
 
 
