@@ -250,7 +250,7 @@ def _describe(
     Args:
         error: The error.
         known: The names of all settings.
-        user_input: The name and value as written by the user, by location of the setting.
+        user_input: Maps the location of each setting to its name and value as the user wrote them.
         prefix: The name of the value that was validated, if it is not a group of settings.
     """
     problems = []

@@ -114,7 +114,7 @@ def test_options_take_effect(elmo: Elmo, tmp_path: Path, model: Path) -> None:
         (["--rows", "2"], "rows: 2"),
         (["--state", "carry", "--rows", "0"], "rows: 0"),
         (["--workers", "0"], "--workers"),
-        (["--engine", "ray"], "a path without a file extension"),
+        (["--engine", "ray"], "has a file extension"),
         (["--address", "auto"], "requires --engine ray"),
     ],
 )

@@ -233,7 +233,7 @@ def test_unread_data_is_reported(written: dict[str, Any], message: str, tmp_path
             "has type int64; expected a floating-point type",
         ),
         ({"lm/softmax/W": np.zeros((3, 3), np.float32)}, WeightsError, r"\[3, 3\].*\[12, 3\]"),
-        ("one direction", ConfigError, "no backward language model.*'bidirectional' false"),
+        ("one direction", ConfigError, "no backward language model.*'bidirectional': false"),
     ],
 )
 def test_mismatched_variables_are_named(

@@ -96,7 +96,7 @@ def test_another_vocabulary_changes_the_fingerprint(text: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("<S>", "</S>", "a"), "Missing from the vocabulary of 3 words: <UNK>"),
+        (("<S>", "</S>", "a"), r"The vocabulary \(3 words\) does not contain <UNK>"),
         (("</S>", "<S>", "<UNK>", "a"), "starts with </S> <S> <UNK>: expected <S> </S> <UNK>"),
         (SPECIALS, "contains no words"),
     ],

@@ -138,7 +138,7 @@ def test_other_invalid_input_is_an_error(elmo: ElmoModel) -> None:
         elmo.substitutes(SENTENCE, position=1)
     with pytest.raises(DataError):
         elmo.substitutes([], position=0)
-    with pytest.raises(ConfigError, match="Invalid k 0"):
+    with pytest.raises(ConfigError, match="Invalid value for k: 0"):
         elmo.substitutes(SENTENCE, 0)
 
 

@@ -70,5 +70,5 @@ def test_two_searches_can_be_merged() -> None:
 
 @pytest.mark.parametrize("k", [0, 10**6 + 1])
 def test_invalid_k_is_rejected(k: int) -> None:
-    with pytest.raises(ConfigError, match=f"Invalid k {k}: expected an integer from 1 to"):
+    with pytest.raises(ConfigError, match=f"Invalid value for k: {k}. Expected 1 to"):
         TopK(k)

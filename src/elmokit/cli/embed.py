@@ -144,8 +144,8 @@ def _check_engine(engine: str, address: str | None, output: str) -> None:
     is_file = PurePath(output).suffix and "://" not in output and not output.endswith("/")
     if engine == "ray" and is_file:
         raise typer.BadParameter(
-            f"'{output}' is a file, but --engine ray writes a directory of shards. Use a path "
-            "without a file extension.",
+            f"'{output}' has a file extension, but --engine ray writes a directory of shards. "
+            "Use a path without an extension.",
             param_hint="--output",
         )
 

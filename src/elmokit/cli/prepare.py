@@ -48,8 +48,8 @@ def prepare(
             targets; as inputs, all words are encoded from their characters.
         max_vocab: Maximum vocabulary size, including <S>, </S> and <UNK>. Default: unlimited.
         vocab: Existing vocabulary, as required to fine-tune or evaluate an existing model: a model
-            directory, the name of an installed model, or a file with one word per line, the first
-            three of which are <S>, </S> and <UNK>. Default: build a vocabulary from the text.
+            directory, the name of an installed model, or a file with one word per line that begins
+            with <S>, </S> and <UNK>. Default: build a vocabulary from the text.
         max_characters: Maximum number of character ids per word, including two boundary ids; longer
             words are truncated. Must match the model.
         valid: Number (such as 500) or fraction (such as 0.01) of documents to hold out for

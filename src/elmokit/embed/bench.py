@@ -29,12 +29,12 @@ import elmokit
 from elmokit.embed.loading import load
 from elmokit.embed.model import ElmoModel
 from elmokit.embed.precision import PRECISIONS
-from elmokit.errors import DataError, ElmoError
+from elmokit.errors import ConfigError, DataError, ElmoError
 from elmokit.model.bilm import BiLM
 from elmokit.parallel import available_cores
 from elmokit.presets import preset as preset_config
 from elmokit.progress import LogFn, no_log, plural
-from elmokit.settings import Count, Expected, Settings, Size, invalid
+from elmokit.settings import Count, Expected, Settings, Size
 from elmokit.sources.modeldir import ModelParts
 from elmokit.text.lines import read_lines
 from elmokit.text.sentences import split_sentences
@@ -80,7 +80,7 @@ class BenchSettings(Settings):
     @model_validator(mode="after")
     def _check_model(self) -> Self:
         if self.model is not None and self.preset is not None:
-            raise invalid("preset", self.preset, "no preset if a model is given")
+            raise ConfigError("model and preset cannot be combined. Omit one of them.")
         return self
 
 

@@ -108,7 +108,7 @@ def substitutes_at(
     """
     head, vocabulary = language_model(model)
     if k < 1:
-        raise ConfigError(f"Invalid k {k}: expected an integer of at least 1.")
+        raise ConfigError(f"Invalid value for k: {k}. Expected an integer of at least 1.")
     n_words = len(vocabulary)
     initial = model.initial_state(state)
     unigram = log_uniform(torch.arange(n_words), n_words).double().log().to(model.device)

@@ -24,10 +24,10 @@ class TokenCache:
         lock: The lock of the model, which is held while the table is used, because encoding uses
             the engine of the model.
         capacity: Maximum number of tokens. New tokens replace the oldest tokens.
-        index: Converts row numbers to an index for the table.
+        index: Converts row numbers to an index into the table.
 
     Attributes:
-        hits: Number of tokens that were in the cache. Each call counts distinct tokens.
+        hits: Number of tokens that were in the cache. A token counts once per call.
         misses: Number of tokens that were not in the cache.
     """
 

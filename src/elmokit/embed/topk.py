@@ -33,7 +33,7 @@ class TopK:
 
     def __init__(self, k: int, rows: int = 1) -> None:
         if not 1 <= k <= _MAX_K:
-            raise ConfigError(f"Invalid k {k}: expected an integer from 1 to {_MAX_K:,}.")
+            raise ConfigError(f"Invalid value for k: {k}. Expected 1 to {_MAX_K:,}.")
         self.scores: FloatArray = np.full((rows, k), -np.inf, dtype=np.float32)
         self.ids: NDArray[np.int64] = np.full((rows, k), -1, dtype=np.int64)
         self._groups: NDArray[np.int64] = np.full((rows, k), -1, dtype=np.int64)

@@ -28,7 +28,7 @@ _CANDIDATES = 10  # candidates that are scored again, per requested neighbor
 
 
 def search_approximately(index: TokenIndex, request: SearchRequest) -> list[TopK]:
-    """Return the k nearest tokens of each query among the candidates, for each layer."""
+    """Return the k tokens nearest to each query among the candidates, for each layer."""
     results = []
     for layer, choice in enumerate(request.choices):
         if choice.label not in index.meta.ann:
@@ -48,7 +48,7 @@ def search_approximately(index: TokenIndex, request: SearchRequest) -> list[TopK
 
 
 def _search(index: TokenIndex, choice: LayerChoice, request: SearchRequest) -> TopK:
-    """Return the k nearest tokens of one query in one layer among the candidates."""
+    """Return the k tokens nearest to one query in one layer among the candidates."""
     nearest = {
         "column": column_name(choice),
         "q": request.queries.vectors[0][0].astype(np.float16),

@@ -177,7 +177,7 @@ def column_name(choice: LayerChoice) -> str:
 
 @contextmanager
 def database_errors(folder: Path) -> Iterator[None]:
-    """Report errors of the database as errors about a damaged index."""
+    """Convert database errors to errors that say that the index is damaged."""
     try:
         yield
     except (ElmoError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):

@@ -191,13 +191,13 @@ class TokenIndex:
             return list_neighbors(queries, choices, best, tokens_by_id, self.n_tokens)
 
     def search_exactly(self, request: SearchRequest) -> list[TopK]:
-        """Return the k nearest tokens of each query, for each layer."""
+        """Return the k tokens nearest to each query, for each layer."""
         same_word = request.filter.words == "same"
         condition = self.same_word_filter(request.queries.words) if same_word else None
         return self.compare(self._scan("tokens", self.columns(request.choices), condition), request)
 
     def compare(self, batches: Iterable[Any], request: SearchRequest) -> list[TopK]:
-        """Return the k nearest tokens of each query among batches of the token table."""
+        """Return the k tokens nearest to each query among batches of the token table."""
         search = ExactSearch(request)
         for batch in batches:
             if request.min_count > 1:

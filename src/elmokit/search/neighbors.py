@@ -58,7 +58,7 @@ class NeighborFilter(Settings):
             case-insensitive.
         distinct: Which duplicates to remove. "token": none. "sentence": tokens at the same position
             in identical sentences. "word": all but the nearest token of each word, ignoring case.
-        other_sentences: Exclude sentences with the same words as the sentence of the query.
+        other_sentences: Exclude sentences that are identical to the sentence of the query.
     """
 
     words: Words = "any"
@@ -117,7 +117,7 @@ class Neighbor:
 
 @dataclass(frozen=True, repr=False)
 class Neighbors:
-    """The nearest tokens of one query.
+    """The tokens nearest to a query.
 
     Attributes:
         query: The query.
@@ -331,13 +331,13 @@ class SearchRequest(NamedTuple):
 
 
 class ExactSearch:
-    """Finds the k nearest tokens of each query, in a text that is added in blocks.
+    """Finds the k tokens nearest to each query, in a text that is added in blocks.
 
     Args:
         request: The queries and options.
 
     Attributes:
-        best: The nearest tokens of all queries, for each layer.
+        best: For each layer, the tokens nearest to each query.
     """
 
     def __init__(self, request: SearchRequest) -> None:

@@ -113,7 +113,7 @@ class ProjectResponse(TextResponse):
 
 
 class NeighborsResponse(BaseModel):
-    """The nearest tokens of each query in each layer."""
+    """The tokens nearest to each query, by layer."""
 
     model: str
     index: dict[str, Any]

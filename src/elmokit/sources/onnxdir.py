@@ -5,7 +5,7 @@ encoder.onnx    ids of distinct tokens -> x_k
 bilm.onnx       x_k of a batch of sentences -> R_k
 vocab.txt       the words of a word-input model
 lexicon.json    the words and characters of a model with a lexicon
-warm.npz        optional: the initial state for `state="warm"`, `cell` and `hidden`
+warm.npz        optional: the initial state for `state="warm"`, as the arrays `cell` and `hidden`
 README.md       the model card
 
 `load` and `save` require only numpy, and `build` requires torch and onnx. The LM head is not
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elmokit.config import BiLMConfig
-from elmokit.errors import WeightsError, check_choice, optional_imports
+from elmokit.errors import ConfigError, WeightsError, optional_imports
 from elmokit.model.lexicon import Lexicon
 from elmokit.sources import card, modelfiles
 from elmokit.sources.modelfiles import CARD, CONFIG, LEXICON, VOCABULARY
@@ -105,7 +105,11 @@ def build(parts: ModelParts, *, storage: str = "float32") -> OnnxParts:
         storage: "float32", or "int8", which needs a quarter of the space and is about twice as
             fast, but less accurate.
     """
-    check_choice("storage", storage, STORAGES)
+    if storage not in STORAGES:
+        raise ConfigError(
+            f"ONNX models do not support storage '{storage}'. Expected one of: "
+            f"{', '.join(STORAGES)}."
+        )
     check_available()
     from elmokit.convert.onnx_graph import to_array
     from elmokit.convert.onnx_modules import bilm_model, encoder_model
@@ -183,7 +187,7 @@ def _read_warm(path: Path, config: BiLMConfig) -> tuple[FloatArray, FloatArray]:
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
-        # Check the size before NumPy decompresses the arrays, because it can be much larger.
+        # Check the uncompressed size first, because it can be much larger than the file.
         if size > sum(4 * math.prod(shape) for shape in shapes) + _NPZ_OVERHEAD:
             raise ValueError(f"its uncompressed size is {size:,} bytes")
         with np.load(path, allow_pickle=False) as file:

@@ -75,7 +75,7 @@ def build_package(model: Path, output: Path, *, name: str, version: str) -> Path
         problem = "is not one" if model.exists() else "does not exist"
         raise WeightsError(
             f"Expected a model directory as written by `elmo train`, but {model} {problem}. "
-            "Convert a model in another format with: elmo convert MODEL OUT"
+            "If the model is in another format, convert it with: elmo convert MODEL OUT"
         )
     if not _NAME.fullmatch(name):
         raise ConfigError(

@@ -114,7 +114,7 @@ class Vocabulary:
         missing = [word for word in SPECIALS if word not in self._index]
         if missing:
             raise DataError(
-                f"Missing from the vocabulary of {plural(len(self), 'word')}: "
+                f"The vocabulary ({plural(len(self), 'word')}) does not contain "
                 f"{', '.join(missing)}. Add a line for each at the beginning of the file, as in "
                 "the vocabularies of bilm-tf."
             )

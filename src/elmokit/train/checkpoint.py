@@ -64,7 +64,7 @@ class Progress:
         best: The best held-out perplexity so far.
         best_step: The step with the best perplexity.
         evaluations_since_best: Number of evaluations after `best_step`, for early stopping.
-        evaluated: The step of the last evaluation.
+        evaluated_step: The step of the last evaluation.
         perplexity: The result of the last evaluation.
         capacity: The buffer sizes of `FastStep`. They are restored because they affect rounding.
     """
@@ -74,7 +74,7 @@ class Progress:
     best: float | None = None
     best_step: int = 0
     evaluations_since_best: int = 0
-    evaluated: int = 0
+    evaluated_step: int = 0
     perplexity: Perplexity | None = None
     capacity: dict[Annotated[str, Field(pattern="^[0-9]+$")], int] | None = None
 

@@ -336,7 +336,7 @@ def _evaluate(
             f"The held-out perplexity at step {progress.step:,} is {perplexity.forward:.3g} / "
             f"{perplexity.backward:.3g}: the model has diverged. {_RECOVERY_HINT}"
         )
-    progress.evaluated, progress.perplexity = progress.step, perplexity
+    progress.evaluated_step, progress.perplexity = progress.step, perplexity
     progress.evaluations_since_best += 1
     if progress.best is None or perplexity.mean < progress.best:
         progress.best, progress.best_step = perplexity.mean, progress.step
@@ -367,7 +367,7 @@ def _is_evaluation_due(progress: Progress, config: RunConfig, initial: ModelPart
         return initial is not None
     phase_ends = (config.optimizer.head_steps, config.max_steps)
     is_due = _is_due(progress.step, config.evaluate_every, *phase_ends)
-    return is_due and progress.evaluated != progress.step
+    return is_due and progress.evaluated_step != progress.step
 
 
 def _write_metrics(metrics: Metrics | None, values: dict[str, Any]) -> None:

@@ -222,5 +222,6 @@ def _check_not_empty(param: str, lengths: Iterable[int]) -> None:
     for i, n in enumerate(lengths):
         if not n:
             raise RequestRejected(
-                f"{param}[{i}] has no tokens; expected at least one. Remove it.", param=param
+                f"{param}[{i}] has no tokens. Remove it, or provide text with at least one token.",
+                param=param,
             )

@@ -22,7 +22,7 @@ class BilmInfo(Settings):
         name: Name in the model's metadata.
         fingerprint: Digest of the weights.
         n_layers: Number of layers, L + 1.
-        dim: Dimensions of a layer, 2D.
+        dim: Number of dimensions of a layer, 2 * D.
         precision: "exact" or "fast".
     """
 
@@ -64,7 +64,7 @@ class ElmoMixes(nn.Module):
         self.strength = config.penalty
         self.mixes = nn.ModuleDict()
         self.dropout = nn.Dropout(config.dropout)
-        is_top = config.layer == "top"  # its gamma is learned
+        is_top = config.layer == "top"  # only gamma is learned
         for place in ("input", "output"):
             if bilm is not None and config.place in (place, "both"):
                 self.mixes[place] = ScalarMix(
