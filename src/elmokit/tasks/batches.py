@@ -17,11 +17,11 @@ from elmokit.embed.layer_cache import Layers
 
 
 class Example(Protocol):
-    """An example in the data of a task."""
+    """An example from the data of a task."""
 
     @property
     def texts(self) -> Sequence[Sequence[str]]:
-        """The tokenized texts for the biLM, for example one in NER and two in SNLI."""
+        """The tokenized texts for the biLM; for example, NER has one text and SNLI has two."""
 
 
 E = TypeVar("E", bound=Example)
@@ -33,9 +33,9 @@ class TokenBatch:
 
     Attributes:
         types: The distinct tokens.
-        index: The index of each token in `types`, (B, T); 0 for padding.
+        index: For each token, its index in `types`, (B, T); 0 for padding.
         mask: Whether each position contains a token, (B, T).
-        lengths: The number of tokens of each text.
+        lengths: The number of tokens in each text.
     """
 
     types: list[str]
@@ -65,7 +65,7 @@ class Batch(Generic[E]):
 
     examples: list[E]
     device: torch.device
-    _text_ids: list[range]  # the indices of the texts of each example in `_layers`
+    _text_ids: list[range]  # for each example, the indices of its texts in `_layers`
     _layers: Layers | None
 
     def tokens(self, i: int = 0) -> TokenBatch:
@@ -77,7 +77,7 @@ class Batch(Generic[E]):
         return self._padded([ids[i] for ids in self._text_ids])
 
     def part(self, row: int, texts: Sequence[int]) -> tuple[TokenBatch, Tensor | None]:
-        """Return some texts of an example, such as part of a document, and their layers.
+        """Return the tokens and the layers of some texts of an example.
 
         Args:
             row: The index of the example in the batch.
@@ -99,11 +99,11 @@ class Dataset(Generic[E]):
 
     Args:
         examples: The examples.
-        layers: The layers of their texts in the order of `collect_texts`; None without ELMo.
+        layers: The layers of all texts, in the order of `collect_texts`; None without ELMo.
         device: Device of the task model.
 
     Attributes:
-        sizes: The number of tokens of each example, at least 1.
+        sizes: The number of tokens in each example, at least 1.
     """
 
     def __init__(self, examples: Sequence[E], layers: Layers | None, device: torch.device) -> None:
@@ -138,15 +138,15 @@ def plan_batches(
     """Group examples of similar size into batches.
 
     Args:
-        sizes: Number of tokens of each example.
+        sizes: Number of tokens in each example.
         max_examples: Maximum number of examples per batch.
-        max_tokens: Maximum number of tokens per batch, including padding. A longer example forms
-            a batch of its own.
-        seed: The random seed for the order of training examples: the seed of the run and the epoch.
-            None sorts by decreasing length, for evaluation.
+        max_tokens: Maximum number of tokens per batch, including padding. An example with
+            more tokens forms a batch of its own.
+        seed: The random seed for the order of training examples, as (seed of the run, epoch). If
+            None, the examples are sorted by decreasing length, as for evaluation.
 
     Returns:
-        The indices of the examples of each batch.
+        The indices of the examples in each batch.
     """
     if seed is None:
         order = np.argsort(-sizes, kind="stable").tolist()

@@ -1,13 +1,13 @@
 """Checkpoints of task training: everything that a run needs to resume bit-identically.
 
-    run/checkpoints/step-00000500-0002/    the step and the number of completed epochs
+    run/checkpoints/step-00000500-0002/    the numbers of completed steps and epochs
       weights.safetensors      the task model (without the frozen biLM)
       optimizer.safetensors    the optimizer state, by parameter index
       best.safetensors         the weights of the best epoch so far
       run.json                 the progress, the task, the settings and a digest of the data
 
-The random state is not stored, because the random seed of each step is derived from the seed of the
-run and the step number. Checkpoints are written atomically. The previous checkpoint is removed
+The random state is not stored, because the random seed of each step is derived from the step number
+and the seed of the run. Checkpoints are written atomically. The previous checkpoint is removed
 only after the new one is complete.
 """
 
@@ -52,9 +52,9 @@ class Position:
         step: Number of completed steps.
         epoch: Number of completed epochs.
         batch: Number of completed batches in the current epoch.
-        loss: Sum of the losses of these batches.
+        loss: Sum of the losses of the completed batches in the current epoch.
         best: The best dev score so far.
-        best_epoch: The epoch of the best score, counted from 1.
+        best_epoch: The epoch with the best dev score, counted from 1.
         seconds: Time spent up to the last checkpoint.
     """
 
@@ -92,7 +92,7 @@ class Run:
     _start_time: float = field(default_factory=time.monotonic)
 
     def save(self) -> None:
-        """Write a checkpoint, then remove the previous ones."""
+        """Write a checkpoint, then remove all others."""
         self.position.seconds = self.seconds()
         name = f"step-{self.position.step:08d}-{self.position.epoch:04d}"
         with replace_directory(self.out / FOLDER / name) as folder:
@@ -138,7 +138,7 @@ class Run:
         return self.seconds() - self.position.seconds
 
     def seconds(self) -> float:
-        """Return the total time spent so far, including earlier processes."""
+        """Return the total time spent on the run, including the time in earlier processes."""
         return time.monotonic() - self._start_time
 
 
@@ -154,10 +154,10 @@ def read_run(path: Path) -> dict[str, Any]:
 
 
 def copy_weights(model: nn.Module) -> Weights:
-    """Return a copy of the weights on the CPU."""
+    """Copy the weights of a model to the CPU."""
     return {k: v.detach().to("cpu", copy=True).contiguous() for k, v in model.state_dict().items()}
 
 
 def read_weights(path: Path, model: nn.Module) -> Weights:
-    """Read the weights of a model."""
+    """Read the weights of a model from a file."""
     return read_tensors(path, {k: tuple(v.shape) for k, v in model.state_dict().items()})

@@ -1,4 +1,4 @@
-"""Base classes for tasks with one label per example, such as `sst5.py` and `snli.py`."""
+"""Base classes for tasks with one label per example, such as those in `sst5.py` and `snli.py`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_TOKENS = 512
 
 
 class LabeledExample(Example, Protocol):
-    """An example with one label, which is None if it is to be predicted."""
+    """An example with one label; the label is None if it is to be predicted."""
 
     @property
     def label(self) -> str | None:
@@ -89,7 +89,7 @@ class Classification(Task[L]):
         return {"labels": labels}
 
     def score(self, examples: Sequence[L], predictions: Sequence[Any]) -> Scores:
-        """Return the accuracy in percent, the counts behind it, and the scores of each label."""
+        """Return the accuracy in percent, the two counts it is based on, and scores per label."""
         gold = [{str(example.label)} for example in examples]
         predicted = [{prediction.label} for prediction in predictions]
         overall, labels = set_scores(gold, predicted, str)
@@ -108,7 +108,7 @@ def tokenize_text(text: str, line: Line) -> tuple[str, ...]:
 
 
 def check_length(tokens: Sequence[str], line: Line) -> tuple[str, ...]:
-    """Reject an empty text, and truncate a long text with a warning."""
+    """Reject an empty text. If a text is too long, truncate it and warn."""
     if not tokens:
         raise line.error(
             "the text is empty: expected at least one word. Add a text or remove the line."

@@ -1,4 +1,4 @@
-"""The settings of a task's training run."""
+"""The settings of a run that trains a task model."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class ElmoConfig(Settings):
     """Settings for adding ELMo to a task model.
 
     Attributes:
-        place: "input" for [x_k; ELMo_k], "output" for [h_k; ELMo_k] after the task's RNN, "both" or
-            "none".
+        place: Where to add ELMo: "input" for [x_k; ELMo_k], "output" for [h_k; ELMo_k] after the
+            task's RNN, "both" or "none".
         layer: "mix" for a mix of all layers, "top" for the last layer (as in CoVe and TagLM),
             "average", or the number of a single layer.
         mix: With layer "mix", fixed weights s_j that sum to 1, such as "0.2,0.5,0.3". If empty, the
             weights are learned.
-        penalty: The regularization strength lambda of lambda * ||w||^2. Large values keep the mix
+        penalty: The regularization strength, lambda in lambda * ||w||^2. Large values keep the mix
             near the average.
         layer_norm: Normalize each h_{k,j} to mean 0 and variance 1 before mixing.
         dropout: Dropout on ELMo_k.
@@ -80,9 +80,10 @@ class StaticConfig(Settings):
         source: `glove-6b-50d`, a text file in word2vec or GloVe format, or "none" for random
             initial vectors.
         dim: Size of the vectors if source is "none".
-        trainable: Train the vectors of training words. Otherwise, all vectors are frozen.
-        words: Number of the most frequent words of the source to store for unseen text, in addition
-            to the words of the data.
+        trainable: Train the vectors of the words in the training data. Otherwise, all vectors are
+            frozen.
+        words: How many of the source's most frequent words to store for unseen text, in addition to
+            the words of the data.
     """
 
     source: str = "glove-6b-50d"
@@ -106,9 +107,10 @@ class TrainConfig(Settings):
             score that is not 0; 0 disables early stopping.
         halve_after: Halve the learning rate after this many epochs without a better dev score,
             counted in the same way; 0 keeps the rate constant.
-        checkpoint_every: Steps between additional checkpoints within epochs; 0 disables them.
-        checkpoint_seconds: Minimum time between checkpoints at the end of epochs, so that short
-            runs do not spend most of their time writing files.
+        checkpoint_every: Number of steps between additional checkpoints within epochs; 0 disables
+            these checkpoints.
+        checkpoint_seconds: Minimum number of seconds between checkpoints at the end of epochs, so
+            that short runs do not spend most of their time writing files.
         seed: Random seed for initial weights, data order and dropout.
         share: Fraction of the training data to use; smaller fractions are subsets of larger ones.
     """
@@ -129,7 +131,7 @@ class TrainConfig(Settings):
 
 
 class TaskConfig(Settings):
-    """The settings of a run; `model` is the task's own dataclass, usually a `Settings`."""
+    """The settings of a run; `model` is an instance of the task's own dataclass."""
 
     model: Any
     elmo: ElmoConfig = ElmoConfig()
@@ -139,5 +141,5 @@ class TaskConfig(Settings):
     @field_validator("model", mode="before")
     @classmethod
     def _read_model(cls, value: object, info: ValidationInfo) -> Any:
-        """Read settings from JSON; `model` is the class of the task's own settings."""
+        """Read the task's own settings from JSON, given their class as the validation context."""
         return value if info.context is None else parse(info.context, value)

@@ -36,8 +36,9 @@ class Coref(Task[Document]):
 
     name = "coref"
     metric = "conll"
-    # As in the paper: the model of Lee et al., ELMo at the input, lambda 0. The original uses
-    # 300-dimensional GloVe and decays the learning rate by 0.1% every 100 steps.
+    # As in the paper: the model of Lee et al., ELMo at the input, lambda 0. Unlike
+    # this preset, the original uses 300-dimensional GloVe vectors and decays the learning rate by
+    # 0.1% every 100 steps.
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             CorefConfig(),
@@ -45,9 +46,7 @@ class Coref(Task[Document]):
             StaticConfig(trainable=False),
             TrainConfig(batch_size=1, epochs=150, patience=20),
         ),
-        # For quick experiments: a smaller model that stops earlier. The learning rate is never
-        # halved, because the score stays at 0 until the model has learned that most spans have no
-        # antecedent.
+        # For quick experiments: a smaller model that stops earlier.
         "quick": TaskConfig(
             CorefConfig(char_widths="3", hidden=100, scorer=100, antecedents=100, sentences=15),
             ElmoConfig(penalty=0.0),

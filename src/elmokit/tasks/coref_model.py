@@ -4,13 +4,13 @@ The span-ranking model of Lee et al. (2017). All spans are scored as mentions, w
 rules:
 
     x_k  = [word vector; character CNNs]
-    h    = biLSTM([x_k; ELMo_k])                      each sentence; ELMo at the input
+    h    = biLSTM([x_k; ELMo_k])                      of each sentence; ELMo at the input
     h_k  = [h_k; ELMo_k]                              ELMo at the output
     g_i  = [h_start; h_last; head of x; width]        every span of up to ten tokens
     s_m  = FFNN(g_i)                                  mention score; the best spans are kept
     s_a  = FFNN([g_i; g_j; g_i * g_j; phi(i, j)])     antecedent score of an earlier span j
     s(i, j) = s_m(i) + s_m(j) + s_a(i, j)             and s(i, none) = 0
-    P(j) = softmax_j s(i, j)                          the antecedent of a kept span, or none
+    P(j) = softmax_j s(i, j)                          j is the antecedent of kept span i, or none
 
 Training maximizes the total probability of all antecedents in the same gold cluster, because the
 annotation does not single out one correct antecedent.
@@ -47,7 +47,7 @@ from elmokit.tasks.task import LabelInfo, TaskModel
 from elmokit.tasks.words import CharCnn, WordTable, WordVectors
 
 # Limit the memory that long documents need.
-_TOKENS_PER_CHUNK = 8192  # with padding
+_TOKENS_PER_CHUNK = 8192  # including padding
 _SPANS_PER_CHUNK = 8192
 
 
@@ -57,13 +57,14 @@ class CorefConfig(Settings):
     Attributes:
         char_dim: Size of the character embeddings.
         char_filters: Number of filters of each character CNN.
-        char_widths: Widths of the filters in characters, such as "3,4,5". Empty: no character CNNs.
+        char_widths: Widths of the filters in characters, such as "3,4,5". If empty, there are no
+            character CNNs.
         hidden: Size of the LSTM, per direction.
         layers: Number of LSTM layers.
-        scorer: Size of the two hidden layers of the mention and pair scorers.
+        scorer: Size of each of the two hidden layers in the mention scorer and in the pair scorer.
         feature_dim: Size of the embeddings of width, distance, speaker and genre.
         width: Maximum number of tokens in a span.
-        kept: Number of spans to keep, per token of the document.
+        kept: Number of spans to keep per token.
         antecedents: Maximum number of candidate antecedents of a span.
         singletons: Train on singleton mentions, and predict them. OntoNotes has none.
         sentences: Maximum number of sentences in a random training excerpt.
@@ -109,8 +110,8 @@ class KeptSpans(NamedTuple):
     """The M spans of an excerpt that are kept, in text order.
 
     Attributes:
-        starts: The first token of each span, relative to the excerpt, (M,).
-        ends: The token after the last token of each span, (M,).
+        starts: The index of the first token of each span within the excerpt, (M,).
+        ends: The index of the last token of each span within the excerpt, plus 1, (M,).
         g: The vector of each span, (M, dim).
         s_m: The mention score of each span, (M,).
     """
@@ -159,7 +160,10 @@ class CorefModel(TaskModel[Document]):
         )
 
     def loss(self, batch: Batch[Document]) -> Tensor:
-        """Return -log p(a gold antecedent), summed over kept spans and averaged over documents."""
+        """Return -log p(a gold antecedent), summed over kept spans and averaged over documents.
+
+        With `singletons`, the mention loss is added.
+        """
         losses = []
         for row, document in enumerate(batch.examples):
             excerpt = self.excerpt(document)
@@ -184,11 +188,11 @@ class CorefModel(TaskModel[Document]):
     def excerpt(self, document: Document) -> range:
         """Return the sentences to train on: all, or a random excerpt of a long document."""
         settings, n, bounds = self.settings, len(document.sentences), document.bounds
-        # The last excerpt ends with the document, so that every sentence can be drawn.
-        last = max(
+        # The last possible excerpt ends with the document, so that every sentence can be drawn.
+        last_start = max(
             n - settings.sentences, int(np.searchsorted(bounds, bounds[-1] - settings.tokens))
         )
-        start = int(torch.randint(min(max(last, 0), n - 1) + 1, ()))
+        start = int(torch.randint(min(max(last_start, 0), n - 1) + 1, ()))
         end = int(np.searchsorted(bounds, bounds[start] + settings.tokens, side="right")) - 1
         return range(start, max(start + 1, min(start + settings.sentences, end)))
 
@@ -225,12 +229,12 @@ class CorefModel(TaskModel[Document]):
         return KeptSpans(starts, ends, g, self.mention(g).squeeze(1))
 
     def score_pairs(self, kept: KeptSpans, document: Document, first: int) -> Tensor:
-        """Return s(i, j) for the antecedents of each span, nearest first, (M, K).
+        """Return s(i, j) for the candidate antecedents of each span, nearest first, (M, K).
 
         Args:
             kept: The kept spans.
             document: The document.
-            first: The first token of the excerpt.
+            first: The index of the excerpt's first token in the document.
         """
         device = kept.g.device
         index, mask = antecedents(len(kept.g), self.settings.antecedents, device)
@@ -278,7 +282,7 @@ class CorefModel(TaskModel[Document]):
 
 
 def gold_cluster_ids(starts: Tensor, ends: Tensor, gold: NDArray[np.int64]) -> Tensor:
-    """Return the ID of the gold cluster of each span, or 0 if it is not a gold mention."""
+    """Return the ID of the gold cluster of each span, or 0 if the span is not a gold mention."""
     cluster_ids = {(start, end): cluster_id for start, end, cluster_id in gold.tolist()}
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
     return torch.tensor([cluster_ids.get(span, 0) for span in spans], dtype=torch.long)

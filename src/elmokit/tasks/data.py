@@ -78,7 +78,7 @@ def load_data(
         dev: The file for early stopping.
         test: The file for evaluating the final model.
         elmo: The biLM, or a function that loads it; None to train without ELMo.
-        model: The argument of `elmokit.load` that `elmo` was loaded with.
+        model: The argument of `elmokit.load` with which `elmo` was loaded.
         cache: The layer cache. Default: a cache in the user's cache directory.
         device: Device of the task model.
         log: Callback for messages.

@@ -1,4 +1,6 @@
-"""Documents with clusters of mentions, in CoNLL-2012 columns, raw text and JSON lines.
+"""Documents, with or without clusters of mentions, in columns, raw text or JSON lines.
+
+This is a document in CoNLL-2012 columns:
 
     #begin document (bc/cctv/00/cctv_0000); part 000
     bc/cctv/00/cctv_0000  0  0  Ann   ... speaker ...  (3)
@@ -10,8 +12,9 @@
 
 The brackets in the last column open and close mentions, and contain the number of the cluster.
 Mentions can be nested. Files with three columns (number, token, mentions), two (token, mentions) or
-one (token) are also accepted. Files with three columns but without empty lines, such as OntoGUM,
-are split into sentences by the rules for raw text. Comments such as "# name = value" are skipped.
+one (token) are also accepted. Documents with three columns but without empty lines, such as those
+of OntoGUM, are split into sentences by the rules for raw text. Comments such as "# name = value"
+are skipped.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from elmokit.tasks.inputs import Token, is_blank, read_objects, split_blocks, sp
 from elmokit.text.lines import Line
 from elmokit.text.sentences import sentence_spans
 
-#: Counts of problems in the data, by their description.
+#: The number of occurrences of each kind of problem in the data, keyed by description.
 DataIssues = Counter[str]
 
 _BEGIN = re.compile(r"#\s*begin document\s*(?:\((.*)\)\s*;?\s*(?:part\s*(\d{1,9}))?|(.*?))\s*")
@@ -66,9 +69,10 @@ class Document:
         sentences: The tokens of each sentence.
         clusters: The mentions of each entity; None if unknown.
         name: The name of the document.
-        part: The number of the part, if a long document has several.
+        part: The number of the part, if a long document is divided into several parts.
         speakers: The speaker of each token, "" if unknown; None if the data has no speakers.
-        offsets: The (start, end) of each token in the text; None for tokenized input.
+        offsets: The character offsets (start, end) of each token in the text; None for tokenized
+            input.
     """
 
     sentences: tuple[tuple[str, ...], ...]
@@ -130,7 +134,7 @@ class Document:
         return bool(self.tokens) and not any(token.strip("_") for token in self.tokens)
 
     def locate(self, mention: Mention) -> tuple[int, int, int]:
-        """Return the sentence of a mention, and its start and end within the sentence."""
+        """Return the index of a mention's sentence, and the mention's start and end within it."""
         sentence = int(np.searchsorted(self.bounds, mention.start, side="right")) - 1
         first = int(self.bounds[sentence])
         return sentence, mention.start - first, mention.end - first
@@ -147,7 +151,7 @@ def _split_document(text: str, name: str = "") -> Document:
 
 
 def read_text(lines: Iterable[Line]) -> Iterator[Document]:
-    """Read raw text with empty lines between documents; offsets are relative to the document."""
+    """Read raw text with empty lines between documents; offsets count from a document's start."""
     for block in split_blocks(lines, is_blank):
         yield _split_document("\n".join(line.text for line in block))
 
@@ -174,7 +178,7 @@ def read_jsonl(lines: Iterable[Line]) -> Iterator[Document]:
 
 
 class Layout(NamedTuple):
-    """The columns of a file."""
+    """The indices of the columns in a file."""
 
     token: int
     mentions: int | None
@@ -182,7 +186,7 @@ class Layout(NamedTuple):
 
 
 _LAYOUTS = {1: Layout(0, None), 2: Layout(0, 1), 3: Layout(1, 2)}
-_CONLL_2012 = 12  # columns, plus one for each predicate of the sentence
+_CONLL_2012 = 12  # columns of a sentence without predicates; each predicate adds one
 
 
 def read_columns(
@@ -214,7 +218,7 @@ def read_columns(
 
 
 class _Section(NamedTuple):
-    """The lines of a document, from its first token."""
+    """The lines of a document, starting with the line of its first token."""
 
     path: str
     name: str
@@ -295,7 +299,7 @@ def _read_mentions(cells: Iterable[tuple[Line, str]]) -> dict[str, list[Mention]
 def _distinct_clusters(
     clusters: Mapping[str, Sequence[Mention]], issues: DataIssues
 ) -> tuple[tuple[Mention, ...], ...]:
-    """Assign each mention to its first cluster."""
+    """Remove duplicate mentions, and assign each mention to the first cluster that contains it."""
     cluster_of: dict[Mention, str] = {}
     for cluster, mentions in clusters.items():
         issues["duplicate mentions, read once"] += len(mentions) - len(set(mentions))
@@ -309,7 +313,7 @@ def _distinct_clusters(
 
 
 def _split_sentences(tokens: Sequence[str]) -> list[list[str]]:
-    """Split a list of tokens into sentences, as if they were separated by spaces."""
+    """Split a list of tokens into sentences, as if the tokens were separated by spaces."""
     starts = np.cumsum([0, *(len(token) + 1 for token in tokens)])[:-1]
     first = [start for start, _ in sentence_spans(" ".join(tokens))]
     bounds = sorted({0, *np.searchsorted(starts, first).tolist(), len(tokens)})
@@ -317,13 +321,13 @@ def _split_sentences(tokens: Sequence[str]) -> list[list[str]]:
 
 
 def format_columns(document: Document, clusters: Iterable[Iterable[Mention]]) -> str:
-    """Return a document with clusters in CoNLL-2012 columns.
+    """Return a document and the given clusters in CoNLL-2012 columns.
 
     Whitespace in the document name, and "#" at its start, are replaced with "_".
     """
     cells: list[list[str]] = [[] for _ in document.tokens]
     mentions = sorted((m, n) for n, cluster in enumerate(clusters) for m in cluster)
-    # The longest mention opens first and closes last, so that brackets nest.
+    # At the same token, longer mentions open first and close last, so that brackets nest.
     for (start, end), number in sorted(mentions, key=lambda item: (item[0][0], -item[0][1])):
         cells[start].append(f"({number})" if end - start == 1 else f"({number}")
     for (start, end), number in sorted(mentions, key=lambda item: (item[0][1], -item[0][0])):

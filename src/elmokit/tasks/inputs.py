@@ -1,4 +1,4 @@
-"""Functions for reading raw text, columns and JSON lines that several tasks share."""
+"""Functions, shared by several tasks, for reading raw text, columns and JSON lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def split_text(text: str) -> Iterator[tuple[tuple[str, ...], Offsets]]:
     """Split a text into sentences.
 
     Yields:
-        The tokens of a sentence, and the (start, end) of each token in the text.
+        The tokens of a sentence, and the character offsets (start, end) of each token in the text.
     """
     for sentence in tokenize_sentences(text):
         for start in range(0, len(sentence), MAX_TOKENS):

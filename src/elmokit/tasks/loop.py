@@ -1,8 +1,8 @@
 """The training loop for task models.
 
-Before each step, the random number generators are seeded with the seed of the run and the step
-number. A run that is resumed, or that alternates with other runs in one process, therefore gives
-the same results as an uninterrupted run.
+Before each step, the random number generators are seeded with a combination of the step number
+and the seed of the run. A run that is resumed, or that alternates with other runs in one process,
+therefore gives the same results as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class TaskResult(Settings):
         epochs: Number of completed epochs.
         steps: Number of completed steps.
         best_epoch: The epoch with the best dev score, counted from 1.
-        dev: The scores of this epoch on the dev set.
-        test: The scores of this epoch on the test set, if there is a test set.
+        dev: The scores of the best epoch on the dev set.
+        test: The scores of the best epoch on the test set, if there is a test set.
         mixes: The weights s_j and gamma for each place where ELMo is added.
         seconds: Time spent training and evaluating.
-        interrupted: Whether a signal stopped the run. The run can be resumed.
+        interrupted: Whether a signal stopped the run. Such a run can be resumed.
     """
 
     epochs: int
@@ -85,7 +85,7 @@ def train(
         data: The result of `load_data`, or a function that returns it. The function is called after
             the directory has been checked. The model is trained on the device of the data.
         out: The directory to create.
-        resume: Whether to continue from the checkpoint. A finished run is not changed.
+        resume: Whether to continue from the newest checkpoint. A finished run is not changed.
         log: Callback for messages.
         progress: Callback for the number of completed batches in the current epoch.
     """
@@ -206,7 +206,7 @@ def _train_step(run: Run, batch: Batch[E]) -> torch.Tensor:
 def _set_seed(seed: int, device: torch.device) -> None:
     """Seed the random number generators for a step.
 
-    `torch.manual_seed` is not used, because it seeds all device types, which takes a millisecond:
+    `torch.manual_seed` is not used, because it seeds all device types, which takes a millisecond,
     as long as a training step of a small model.
     """
     torch.default_generator.manual_seed(seed)
@@ -216,7 +216,7 @@ def _set_seed(seed: int, device: torch.device) -> None:
 
 
 def _check_finite(total: torch.Tensor, run: Run) -> float:
-    """Return the sum of the losses. Raise an error before saving if it is not finite."""
+    """Return the sum of the losses as a number, or raise an error if it is not finite."""
     if not math.isfinite(loss := float(total)):
         raise NotFiniteError(
             f"The loss became {loss} in epoch {run.position.epoch + 1}. Start a new run in another "
@@ -236,7 +236,7 @@ def _end_epoch(run: Run, scores: Scores, metric: str, metrics: Metrics, log: Log
     position.epoch, position.batch, position.loss = position.epoch + 1, 0, 0.0
     best, seconds = position.best, run.seconds()
     # While all scores are 0, the latest epoch counts as the best. A score can be NaN, for example
-    # the correlation with constant predictions.
+    # a correlation if all predictions are equal.
     if best is None or math.isnan(best) or score > best or score == best == 0:
         position.best, position.best_epoch = score, position.epoch
         run.best_weights = copy_weights(run.model)

@@ -62,7 +62,8 @@ class Sentence:
     Attributes:
         tokens: The tokens.
         tags: The tag of each token as written in the file; None for input without tags.
-        offsets: The (start, end) of each token in its line; None for tokenized input.
+        offsets: The character offsets (start, end) of each token in its line; None for tokenized
+            input.
     """
 
     tokens: tuple[str, ...]

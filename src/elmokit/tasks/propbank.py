@@ -31,9 +31,9 @@ from elmokit.text.treebank import unescape
 
 NO_TARGET = "-"
 
-_ONTONOTES = "_conll"  # suffix of its file names
+_ONTONOTES = "_conll"  # suffix of the file names of OntoNotes
 _BOUNDARY = re.compile(r"#\s*(?:begin|end) document")  # of a document in CoNLL-2012
-_OBJECT = re.compile(r"\s*\{\s*(?:[\"'}]|$)")  # and not a row whose word begins with a brace
+_OBJECT = re.compile(r"\s*\{\s*(?:[\"'}]|$)")  # not a row whose word begins with a brace
 _WORD, _POS, _ROLES = 3, 4, 11  # columns of CoNLL-2012; the last column, coreference, is ignored
 _CELL = re.compile(r"((?:\([^()*]+)*)\*((?:[^()*]*\))*)")
 _JSON = (
@@ -54,7 +54,7 @@ class Frame:
 
     Attributes:
         predicate: The position of the predicate.
-        arguments: The spans of the arguments, including the predicate itself (V).
+        arguments: The labeled spans of the arguments and of the predicate itself (V).
         verb: Whether the predicate is a verb; True if the data has no parts of speech.
     """
 
@@ -72,7 +72,7 @@ class Frame:
 
     @cached_property
     def non_overlapping(self) -> tuple[Span, ...]:
-        """The arguments without overlaps, as tags require; V and longer spans take precedence."""
+        """The non-overlapping arguments, as tags require. V takes precedence, then longer spans."""
         selected: list[Span] = []
         for span in sorted(self.arguments, key=lambda s: (s.type != PREDICATE, s.start - s.end, s)):
             if all(span.end <= other.start or other.end <= span.start for other in selected):
@@ -88,7 +88,8 @@ class Sentence:
         tokens: The tokens.
         frames: The predicates with their arguments, if known.
         predicates: The positions of the predicates; None if they are to be predicted.
-        offsets: The (start, end) of each token in its line; None for tokenized input.
+        offsets: The character offsets (start, end) of each token in its line; None for tokenized
+            input.
     """
 
     tokens: tuple[str, ...]
@@ -135,7 +136,7 @@ def read_text(lines: Iterable[Line]) -> Iterator[Sentence]:
 
 
 class _Role(BaseModel, strict=True):
-    label: Annotated[str, StringConstraints(pattern=r"^[^()*\s]+$")]  # can be written in columns
+    label: Annotated[str, StringConstraints(pattern=r"^[^()*\s]+$")]  # valid in columns
     start: int
     end: int
 

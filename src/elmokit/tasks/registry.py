@@ -70,7 +70,7 @@ def _import_file(path: Path) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses look up their module by name.
+    # Dataclasses look up their module in `sys.modules`.
     sys.modules[module.__name__] = module
     spec.loader.exec_module(module)
     return module

@@ -145,7 +145,8 @@ def check_folder(
     This is called before data is read and layers are computed.
 
     Returns:
-        The task, the settings and the data digest of the run in the directory, if there is one.
+        The task, the settings and the data digest of the run in the directory; None if there is no
+        run.
     """
     is_finished = is_task_dir(out)
     # Names that begin with a dot are temporary files of killed runs.
@@ -186,7 +187,7 @@ def load_saved(
     Args:
         path: The directory.
         task: The task.
-        model: The biLM, if it has moved since training.
+        model: The name or path of the biLM, if it has moved since training.
         device: Device to compute on.
     """
     path = Path(path)
@@ -272,7 +273,7 @@ def _relative_path(model: str | None, path: Path) -> str | None:
 
 
 def _resolve_bilm(model: str | None, path: Path) -> str | Path | None:
-    """Return the biLM of a config.json: the name of an installed model, or its path.
+    """Return the biLM that a config.json specifies: the name of an installed model, or a path.
 
     The file is not trusted: URLs and names of published models are treated as paths, so that
     nothing is downloaded.

@@ -94,7 +94,7 @@ def read_pairs(
     Args:
         lines: The lines to read.
         labeled: Whether to read labels.
-        input_format: "text" (columns) or "jsonl". None: detect it for each line.
+        input_format: "text" (columns) or "jsonl". If None, it is detected for each line.
     """
     header: Sequence[str] | None = None
     for line in lines:
@@ -118,7 +118,7 @@ def read_pairs(
 
 
 def _column_names(fields: Sequence[str], *, labeled: bool) -> Sequence[str]:
-    """Return the columns of a line without a header: the label comes first or last."""
+    """Return column names for a line if there is no header: the label comes first or last."""
     sentences, label = ["sentence1", "sentence2"], ["gold_label"]
     if len(fields) != 3:
         return sentences + label if labeled else sentences
@@ -149,8 +149,8 @@ class SnliConfig(Settings):
     """The architecture of ESIM.
 
     Attributes:
-        hidden: Size of the LSTMs, per direction, of the projection and of the MLP.
-        dropout: Dropout on the input of LSTMs, with one mask per sentence, and in the MLP.
+        hidden: Size of the LSTMs (per direction), of the projection and of the MLP.
+        dropout: Dropout on the input of the LSTMs (with one mask per sentence) and in the MLP.
     """
 
     hidden: Size = 300
@@ -216,7 +216,7 @@ class Snli(Classification[Pair]):
     presets: ClassVar[Mapping[str, TaskConfig]] = {
         "paper": TaskConfig(
             SnliConfig(),
-            ElmoConfig(place="both", dropout=0.0),  # the dropout on the input of LSTMs is enough
+            ElmoConfig(place="both", dropout=0.0),  # the dropout before the LSTMs is enough
             train=TrainConfig(learning_rate=4e-4, clip=10.0, epochs=75, patience=5, halve_after=1),
         ),
         # For quick experiments: a smaller model that stops earlier.

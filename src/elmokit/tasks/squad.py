@@ -1,22 +1,22 @@
 """Question answering with ELMo (Peters et al. 2018, section 4).
 
 The model of Clark and Gardner (2018) for a passage and a question. It has bidirectional attention
-and self-attention, whose scores are a trilinear similarity, sim:
+and self-attention. The scores of both are a trilinear similarity, sim:
 
     x_k = [word vector; character CNN]
     h   = biGRU([x_k; ELMo_k])                   of both texts; ELMo at the input
     h_k = [h_k; ELMo_k], q likewise              ELMo at the output, before attention
-    a_k = sum_j softmax_j(sim(h_k, q_j)) q_j                attention from token k to question
-    c   = sum_k softmax_k(max_j sim(h_k, q_j)) h_k          attention from question to passage
+    a_k = sum_j softmax_j(sim(h_k, q_j)) q_j          attention from token k to the question
+    c   = sum_k softmax_k(max_j sim(h_k, q_j)) h_k    attention from the question to the passage
     m_k = ReLU(W [h; a; h * a; h * c])
     g   = biGRU(m)
-    b_k = sum_j softmax_j(sim(g_k, g_j)) g_j                self-attention, excluding k
+    b_k = sum_j softmax_j(sim(g_k, g_j)) g_j          self-attention, excluding k
     r_k = m_k + ReLU(W [g; b; g * b])
     s   = biGRU(r),        p(start) = softmax(W s)
     e   = biGRU([r; s]),   p(end)   = softmax(W e)
 
-The biLM reads each passage as a single text, not sentence by sentence, as in the authors'
-experiments (their code advises against splitting passages).
+As in the authors' experiments, the biLM reads each passage as a single text, not sentence by
+sentence (their code advises against splitting passages).
 
 Data: SQuAD v1.1, see `squad_data.py`.
 """
@@ -54,7 +54,7 @@ from elmokit.text.lines import read_lines
 
 
 class Answer(NamedTuple):
-    """A prediction: the characters `start:end` of the passage, and the probability (`score`)."""
+    """A predicted answer: the characters `start:end` of the passage, with probability `score`."""
 
     text: str
     start: int
@@ -119,7 +119,7 @@ class SelfAttention(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.alike = Trilinear(dim)
-        self.nothing = nn.Parameter(torch.tensor([-1.0]))  # score of the additional position
+        self.nothing = nn.Parameter(torch.tensor([-1.0]))  # the score for attending to nothing
         self.merge = nn.Sequential(nn.Linear(3 * dim, dim), nn.ReLU())
 
     def forward(self, g: Tensor, mask: Tensor) -> Tensor:
@@ -290,7 +290,7 @@ class Squad(Task[Question]):
         )
 
     def format_prediction(self, example: Question, prediction: Any, *, as_json: bool) -> str:
-        """Return the answer as a line, or a JSON object."""
+        """Return the answer as a line of text or as a JSON object."""
         if not as_json:
             return " ".join(prediction.text.split())
         values: dict[str, Any] = {} if example.id is None else {"id": example.id}

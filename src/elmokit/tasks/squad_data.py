@@ -36,7 +36,7 @@ class _Issue(NamedTuple):
 
     Attributes:
         summary: What is wrong.
-        consequence: What it means for training and evaluation.
+        consequence: What the problem means for training and evaluation.
     """
 
     summary: str
@@ -89,7 +89,7 @@ class Passage:
         return Passage(self.text, self.tokens[part], self.starts[part], self.ends[part])
 
     def overlapping_tokens(self, start: int, end: int) -> tuple[int, int]:
-        """Return the indices of the first and last token that overlap the characters start:end.
+        """Return the indices of the first and last tokens that overlap the characters start:end.
 
         If no token overlaps them, the second index is less than the first.
         """
@@ -102,7 +102,7 @@ class Question:
 
     Attributes:
         text: The question.
-        tokens: Its tokens.
+        tokens: The tokens of the question.
         passage: The passage.
         id: The id in the file.
         answers: The texts of the gold answers.
@@ -123,7 +123,7 @@ class Question:
 
 
 def truncate_passage(question: Question, max_tokens: int) -> Question:
-    """Truncate a long passage so that it contains the first answer. Other answers may be lost."""
+    """Truncate a long passage, but keep the first answer. Other answers may be lost."""
     length = len(question.passage)
     if length <= max_tokens or not question.spans:
         return question
@@ -146,7 +146,7 @@ def _check_text(text: str) -> str:
 
 
 def _read_columns(answers: Any) -> Any:
-    """Convert {"text": [...], "answer_start": [...]}, another common format of answers."""
+    """Convert answers in another common format, {"text": [...], "answer_start": [...]}."""
     match answers:
         case {"text": list(texts), "answer_start": list(starts)} if len(texts) == len(starts):
             pairs = zip(texts, starts, strict=True)

@@ -6,14 +6,14 @@ The model of He et al. (2017) labels who did what to whom, for one predicate p o
     m_k = embedding of whether k is p
     h   = highway LSTMs in alternating directions ([x_k; ELMo_k; m_k])        ELMo at the input
     e_k = W [h_k; ELMo_k]                                                     ELMo at the output
-    p(y_k) = softmax(e_k), and the best valid BIO sequence y_1, ..., y_T
+    p(y_k) = softmax(e_k); the prediction is the best valid BIO sequence y_1, ..., y_T
 
 If the predicates are not given, as in raw text, a small separate network identifies them:
 
     p(k is a predicate) = sigmoid(MLP([x_{k-1}; x_k; x_{k+1}]))           x_k includes ELMo_k
 
-It is trained together with the tagger, but its gradients do not affect the tagger. For the data
-formats, see `propbank.py`.
+This network is trained together with the tagger, but its gradients do not affect the tagger. For
+the data formats, see `propbank.py`.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class SrlModel(TaskModel[Sentence]):
         return scores
 
     def _score_predicates(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return a score for each token, which is positive if the token is a likely predicate."""
+        """Score each token; a positive score means that the token is probably a predicate."""
         x = F.pad(x * mask.unsqueeze(2), (0, 0, 1, 1))
         scores: Tensor = self.find(torch.cat([x[:, :-2], x[:, 1:-1], x[:, 2:]], dim=2))
         return scores.squeeze(2)
@@ -260,7 +260,7 @@ class Srl(Task[Sentence]):
         )
 
     def scored(self, examples: Sequence[Sentence], config: TaskConfig) -> list[Sentence]:
-        """Remove predicates that the settings exclude, with a warning."""
+        """Remove the predicates that the settings exclude, and warn about them."""
         selected = self._select(examples, config)
         n_all, n_selected = (sum(len(s.frames) for s in group) for group in (examples, selected))
         if n_selected < n_all:
@@ -301,10 +301,10 @@ def _roles_to_json(sentence: Sentence, frame: Frame) -> list[dict[str, Any]]:
 
 
 def _format_columns(sentence: Sentence, frames: Sequence[Frame]) -> str:
-    """Return columns: the tokens, the targets, and the arguments of each frame, by predicate.
+    """Return columns: the tokens, the targets, and the arguments of each frame.
 
-    Whitespace in a token is written as "_", because it separates columns. The target "-" is also
-    written as "_".
+    The frames are in the order of their predicates. Whitespace in a token is written as "_",
+    because it separates columns. The target "-" is also written as "_".
     """
     rows = [[re.sub(r"\s", "_", token), NO_TARGET] for token in sentence.tokens]
     for frame in sorted(frames, key=lambda frame: frame.predicate):

@@ -1,4 +1,4 @@
-"""Sentiment in five classes with ELMo in a classifier (Peters et al. 2018, section 4).
+"""Five-class sentiment classification with ELMo (Peters et al. 2018, section 4).
 
 The biattentive classification network of McCann et al. (2017) for one sentence:
 
@@ -7,7 +7,7 @@ The biattentive classification network of McCann et al. (2017) for one sentence:
     h   = biLSTM(e)
     c_k = sum_j softmax_j(h_k . h_j) h_j         the sentence attends to itself
     y   = biLSTM([h; h - c; h * c])              the integrator
-    v   = [max; mean; min; self-attentive] of [y_k; ELMo_k]        ELMo at the output
+    v   = [max; mean; min; self-attentive] pooling of [y_k; ELMo_k]        ELMo at the output
     p(label) = softmax(maxout layers of v)
 
 Data: trees of the Stanford Sentiment Treebank, one per line, such as
@@ -57,9 +57,9 @@ class Review:
     """A sentence or a phrase.
 
     Attributes:
-        tokens: Its tokens.
-        label: Its label; None if unknown.
-        phrases: (start, end, label) of each phrase in it, except the sentence itself.
+        tokens: The tokens.
+        label: The label; None if unknown.
+        phrases: The (start, end, label) of each phrase, except the sentence itself.
     """
 
     tokens: tuple[str, ...]
@@ -76,7 +76,7 @@ def read_tree(line: Line) -> Review:
     """Read a tree in bracket notation."""
     leaves: list[str] = []
     phrases: list[tuple[int, int, str]] = []
-    nodes: list[tuple[str, int]] = []  # label and first word of the open nodes, outermost first
+    nodes: list[tuple[str, int]] = []  # label and first word of each open node, outermost first
     previous = ""
     for token in _TOKEN.findall(line.text):
         kind = token[0] if token[0] in "()" else "word"
@@ -140,11 +140,11 @@ class Sst5Config(Settings):
     """The architecture of the network, and its training data.
 
     Attributes:
-        subtrees: Train on all phrases of the sentences, as in published results.
+        subtrees: Train on all phrases of the sentences, as in published work.
         distinct: Train only once on a phrase that occurs in several sentences. Most such phrases
-            are single words, and their labels always agree.
-        classes: "five", or "two" for positive and negative without neutral examples.
-        hidden: Size of the encoder and of both LSTMs, per direction.
+            are single words. The label of a phrase is the same in all sentences.
+        classes: "five", or "two" for positive and negative without the neutral examples.
+        hidden: Size of the encoder and of both LSTMs (per direction).
         pieces: Number of linear functions per output of a maxout layer.
         dropout: Dropout on [x_k; ELMo_k].
         encoder_dropout: Dropout on the encoder's output.
@@ -241,7 +241,7 @@ class Sst5(Classification[Review]):
             StaticConfig(trainable=False),
             TrainConfig(batch_size=100, batch_tokens=8192, epochs=40, patience=5),
         ),
-        # Trained only on whole sentences, so there are 37 times fewer examples.
+        # Trained only on whole sentences, which are about one in 37 of all examples.
         "sentences": TaskConfig(
             Sst5Config(subtrees=False, hidden=150),
             ElmoConfig(dropout=0.0),

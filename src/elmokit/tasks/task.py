@@ -1,4 +1,4 @@
-"""Base class of tasks. A custom task is a single file that defines a subclass of `Task`.
+"""The base classes of tasks. A custom task is a single file that defines a subclass of `Task`.
 
 A task reads its data, collects labels, creates a model and computes scores. The framework computes
 ELMo's layers once, creates batches, trains with early stopping, saves and resumes runs, evaluates
@@ -43,7 +43,7 @@ class TaskModel(nn.Module, ABC, Generic[E]):
 
     @abstractmethod
     def decode(self, batch: Batch[E]) -> list[Any]:
-        """Return a prediction for each example of a batch."""
+        """Return a prediction for each example in a batch."""
 
 
 class Task(ABC, Generic[E]):
@@ -52,8 +52,9 @@ class Task(ABC, Generic[E]):
     Attributes:
         name: Name of the task.
         metric: The dev score that selects the best epoch. Higher is better.
-        presets: Complete settings by name. The first preset is the default.
-        inputs: Readers of unlabeled examples by input format; the first format is the default.
+        presets: Complete settings, keyed by name. The first preset is the default.
+        inputs: Readers of unlabeled examples, keyed by input format. The first format is the
+            default.
         network: The class of the network. Its arguments are the settings (`TaskConfig`), the result
             of `collect_labels`, the words (`WordTable`), and the biLM (`BilmInfo`, or None to train
             without ELMo).
@@ -91,7 +92,7 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def format_prediction(self, example: E, prediction: Any, *, as_json: bool) -> str:
-        """Return a prediction as text, in the task's own format or as a JSON line."""
+        """Return a prediction as text, in the task's own format or as a line of JSON."""
 
     def scored(self, examples: Sequence[E], config: TaskConfig) -> list[E]:
         """Return the examples on which a model with these settings is scored."""

@@ -2,7 +2,7 @@
 
 The vocabulary contains words of the training data and other words from a table of pretrained
 vectors. A token is looked up as written and, if it is not found, in lowercase. Row 0 is the vector
-of unknown words.
+for unknown words.
 
     words.txt              one word per line, in the order of the rows, without row 0
     words.safetensors      the vectors in float16: `training` (starting with row 0) and `others`
@@ -77,14 +77,14 @@ class WordTable:
         """Collect the words of the data and their vectors.
 
         Args:
-            config: The number of words of the table to add, and the size of random vectors.
+            config: How many words of the table to add, and the size of random vectors.
             table: Pretrained vectors; None to initialize all vectors randomly.
             training: The tokenized texts of the training data.
             others: Other tokenized texts, such as those of the dev set. Their words are added if
                 the table contains them.
         """
-        rows: dict[str, int | None] = {}  # row of each word in the table, if any
-        missing: Counter[str] = Counter()  # lowercased words that are not in the table
+        rows: dict[str, int | None] = {}  # for each word, its row in `table`, if any
+        missing: Counter[str] = Counter()  # counts of words not in the table, in lowercase
         for token, count in Counter(token for text in training for token in text).items():
             if table is None or (row := table.row(token)) is None:
                 missing[token.lower()] += count
@@ -152,7 +152,7 @@ class WordTable:
 
 
 class WordVectors(nn.Module):
-    """The vectors of a `WordTable`. Only those of training words can be trained.
+    """The vectors of a `WordTable`. Only the vectors of training words can be trained.
 
     Args:
         words: The words and their initial vectors.
@@ -206,12 +206,12 @@ class CharCnn(nn.Module):
     def forward(self, tokens: TokenBatch) -> Tensor:
         """Return the vectors of tokens, (B, T, filters). Each distinct word is encoded once."""
         table = char_ids_table(tokens.types)
-        # All words are padded to `width` characters more than the longest word. At least one window
+        # All words are padded to the length of the longest word plus `width`. At least one window
         # of each word then contains only padding, so that the maximum does not depend on the length
         # of the other words.
         longest = int(unpadded_length(table).max()) + self.width
         ids = torch.from_numpy(table).to(tokens.index.device)
-        # The number of padding columns can be negative, which removes columns.
+        # If the number of padding columns is negative, columns are removed.
         ids = F.pad(ids, (0, longest - ids.shape[1]), value=N_CHARACTERS - 1)
         windows = self.convolution(self.embedding(ids).transpose(1, 2))  # (n, filters, C')
         vectors: Tensor = torch.relu(windows.amax(dim=2))
@@ -219,7 +219,7 @@ class CharCnn(nn.Module):
 
 
 class TokenEncoder(nn.Module):
-    """Computes x_k = [word vector; character vector] of each token.
+    """Computes x_k = [word vector; character vector] for each token.
 
     Args:
         words: The word vectors.

@@ -3,7 +3,7 @@
 The test set is resampled many times with replacement, and both systems are scored on the same
 samples (Efron and Tibshirani 1993; Koehn 2004). All metrics are functions of sums over examples,
 such as F1 of span counts, so a sample is scored by adding the counts of its examples. A system can
-consist of several runs with different seeds. Its score is then the mean of their scores.
+consist of several runs with different seeds. The score of the system is the mean score of its runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from elmokit.errors import DataError
 
-#: Converts summed rows of counts to a score in percent.
+#: Converts the sum of rows of counts to a score in percent.
 Metric = Callable[[NDArray[np.float64]], float]
 
 
@@ -62,13 +62,13 @@ def paired_bootstrap(
     Args:
         base: The runs of the first system. Each run has one row of counts per test example, (N, C).
         other: The runs of the second system on the same examples, in the same order.
-        metric: Converts summed rows to a score.
+        metric: Converts the sum of rows to a score.
         draws: Number of samples.
         level: Confidence level.
         seed: Random seed.
 
     Raises:
-        DataError: The runs have different numbers of examples.
+        DataError: A system has no runs, or the counts of the runs differ in shape.
     """
     shapes = {rows.shape for rows in (*base, *other)}
     if len(shapes) != 1 or not base or not other:
@@ -81,7 +81,7 @@ def paired_bootstrap(
     random = np.random.default_rng(seed)
     differences = np.empty(draws)
     for draw in range(draws):
-        counts = random.multinomial(n, np.full(n, 1 / n))  # of each example in the sample
+        counts = random.multinomial(n, np.full(n, 1 / n))  # occurrences of each example
         differences[draw] = _mean_score(other, counts, metric) - _mean_score(base, counts, metric)
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2]).tolist()
     not_better = float(np.mean(differences <= 0))
@@ -91,7 +91,7 @@ def paired_bootstrap(
 
 
 def _mean_score(runs: Sequence[NDArray[np.float64]], counts: NDArray[Any], metric: Metric) -> float:
-    """Return the mean score of the runs on a sample, given how often it contains each example."""
+    """Return the mean score of the runs on a sample, given how often the sample contains each."""
     return float(np.mean([metric(counts @ rows) for rows in runs]))
 
 

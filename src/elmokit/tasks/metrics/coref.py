@@ -5,7 +5,8 @@
     CEAFe  clusters aligned one to one, 2 |K & R| / (|K| + |R|) per pair    (Luo 2005)
 
 The score of CoNLL-2012 is the mean of the three F1 scores. As in version 8 of the scorer (Pradhan
-et al. 2014), mentions that only one side contains are kept, and counts are summed over documents.
+et al. 2014), mentions that are only in the gold or only in the predicted clusters are kept, and
+counts are summed over documents.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def without_singletons(clusters: Clusters) -> list[Collection[Hashable]]:
 
 
 def mentions(gold: Clusters, predicted: Clusters) -> Counts:
-    """Count the mentions that both sides contain."""
+    """Compare the mentions, regardless of their clusters."""
     n_gold, n_predicted = (sum(len(c) for c in side) for side in (gold, predicted))
     correct = sum(_shared(gold, predicted).values())
     return Counts(correct, n_gold, correct, n_predicted)
@@ -91,7 +92,7 @@ def b3(gold: Clusters, predicted: Clusters) -> Counts:
 
 
 def ceafe(gold: Clusters, predicted: Clusters) -> Counts:
-    """Sum the similarity of clusters, aligned to maximize the sum."""
+    """Sum the similarities of aligned clusters. The alignment maximizes the sum."""
     similarity = np.zeros((len(gold), len(predicted)))
     for (k, r), n in _shared(gold, predicted).items():
         similarity[k, r] = 2 * n / (len(gold[k]) + len(predicted[r]))
@@ -108,7 +109,7 @@ def _total(counts: Iterable[Counts]) -> Counts:
 
 
 def _shared(gold: Clusters, predicted: Clusters) -> Mapping[tuple[int, int], int]:
-    """Count the mentions that gold cluster k and predicted cluster r share, if there are any."""
+    """Count the shared mentions of each gold cluster k and predicted cluster r that share any."""
     cluster_of = {mention: k for k, cluster in enumerate(gold) for mention in cluster}
     return Counter(
         (cluster_of[mention], r)

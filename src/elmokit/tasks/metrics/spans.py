@@ -1,12 +1,12 @@
-"""Labeled spans in sequences of tags, arguments of predicates, and their F1.
+"""Labeled spans in sequences of tags, arguments of predicates, and the F1 of both.
 
 Spans are scored as in `conlleval`: a span begins at B-X, or at I-X after O or after a tag of
-another type, and ends before the next tag that does not continue it. Therefore IOB1, IOB2 and
-invalid sequences of either are all accepted. E-X and S-X (also written L-X and U-X) end a span.
+another type, and ends before the next tag that does not continue it. Therefore, IOB1, IOB2 and
+invalid sequences of either scheme are all accepted. E-X and S-X (or L-X and U-X) end a span.
 
 Arguments are scored as in `srl-eval.pl` of CoNLL-2005: an argument is correct if its label and
-all its pieces are correct. C-X continues the preceding argument X; if there is none, it is an
-argument X. The predicate itself (V) and its continuations are not scored.
+all its pieces are correct. C-X continues the preceding argument X; if there is none, C-X
+begins an argument X. The predicate itself (V) and its continuations are not scored.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def set_scores(
 
 
 def _scores(gold: int, predicted: int, correct: int) -> dict[str, float]:
-    """Return F1, precision and recall in percent, and their counts."""
+    """Return F1, precision and recall in percent, and the counts."""
     precision, recall = percent(correct, predicted), percent(correct, gold)
     scores = {"f1": f_score(precision, recall), "precision": precision, "recall": recall}
     return scores | {"gold": gold, "predicted": predicted, "correct": correct}
@@ -148,8 +148,8 @@ def srl_scores(
     """Score the arguments of predicates, predicate by predicate.
 
     Returns:
-        f1, precision and recall of all arguments, in percent; their counts; under "perfect", the
-        percentage of predicates whose arguments are all correct; and the scores of each label.
+        f1, precision and recall of all arguments, in percent; the argument counts; under "perfect",
+        the percentage of predicates whose arguments are all correct; and the scores of each label.
     """
     true, predictions = (
         [spans_to_arguments(spans) for spans in side] for side in (gold, predicted)

@@ -90,7 +90,7 @@ class Crf(nn.Module):
         nn.init.xavier_normal_(self.transitions)
         nn.init.normal_(self.start, std=0.1)
         nn.init.normal_(self.end, std=0.1)
-        # Not stored with the weights, because they can be derived from the labels.
+        # The masks are not stored with the weights, because they can be derived from the labels.
         self.register_buffer("_transitions", allowed.transitions, persistent=False)
         self.register_buffer("_start", allowed.start, persistent=False)
         self.register_buffer("_end", allowed.end, persistent=False)
@@ -142,7 +142,7 @@ class Crf(nn.Module):
     def decode(self, emissions: Tensor, mask: Tensor) -> Tensor:
         """Return the best allowed label sequence of each sentence, (B, T); 0 for padding.
 
-        If all sequences of this length are forbidden, the sequence with the best score is returned.
+        If all label sequences of a sentence are forbidden, the one with the best score is returned.
         """
         return viterbi(emissions, mask, *self._scores())
 
@@ -158,7 +158,7 @@ class Crf(nn.Module):
 def viterbi(
     emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor
 ) -> Tensor:
-    """Return the label sequences with the best scores (Viterbi algorithm); 0 for padding.
+    """Return the best label sequence of each sentence (Viterbi algorithm); 0 for padding.
 
     Shape:
         emissions (B, T, K), mask (B, T), transitions (K, K), start (K,), end (K,) -> (B, T)

@@ -1,4 +1,4 @@
-"""ELMo in a task model: [x_k; ELMo_k] at the input, [h_k; ELMo_k] at the output of its RNN."""
+"""ELMo in a task model: [x_k; ELMo_k] at the input, [h_k; ELMo_k] at the RNN's output."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class BilmInfo(Settings):
     """The biLM that a task model was trained with.
 
     Attributes:
-        model: Argument of `elmokit.load`; None: the bundled model.
+        model: Argument of `elmokit.load`; None for the bundled model.
         name: Name in the model's metadata.
-        fingerprint: Digest of the weights.
+        fingerprint: Digest of the biLM, see `elmokit.embed.fingerprint`.
         n_layers: Number of layers, L + 1.
         dim: Number of dimensions of a layer, 2 * D.
         precision: "exact" or "fast".
@@ -55,8 +55,8 @@ class ElmoMixes(nn.Module):
     The layers are precomputed by a frozen biLM, so gradients stop at the mixes.
 
     Attributes:
-        input_dim: Dimensions that ELMo adds to the input: 2D or 0.
-        output_dim: Dimensions that ELMo adds to the output: 2D or 0.
+        input_dim: Number of dimensions that ELMo adds to the input: 2 * D or 0.
+        output_dim: Number of dimensions that ELMo adds to the output: 2 * D or 0.
     """
 
     def __init__(self, config: ElmoConfig, bilm: BilmInfo | None) -> None:
@@ -64,7 +64,7 @@ class ElmoMixes(nn.Module):
         self.strength = config.penalty
         self.mixes = nn.ModuleDict()
         self.dropout = nn.Dropout(config.dropout)
-        is_top = config.layer == "top"  # only gamma is learned
+        is_top = config.layer == "top"  # if so, only gamma is learned
         for place in ("input", "output"):
             if bilm is not None and config.place in (place, "both"):
                 self.mixes[place] = ScalarMix(
@@ -99,7 +99,7 @@ class ElmoMixes(nn.Module):
         return sum(mix.penalty(self.strength) for mix in self._mixes() if mix.w.requires_grad)
 
     def learned_weights(self) -> dict[str, dict[str, object]]:
-        """Return the current weights s_j and gamma of each place."""
+        """Return the current weights s_j and gamma for each place."""
         learned: dict[str, dict[str, object]] = {}
         for place, mix in zip(self.mixes, self._mixes(), strict=True):
             s = [0.0] * (len(mix.w) - 1) + [1.0] if mix.top_only else mix.s.tolist()

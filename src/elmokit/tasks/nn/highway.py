@@ -1,8 +1,8 @@
 """The deep LSTM of He et al. (2017): alternating directions and highway connections.
 
-A layer, with * for elementwise products and d one dropout mask per sentence:
+A layer computes, where * is the elementwise product and d is a dropout mask (one per sentence):
 
-    o, r, i, f = sigmoid(W x_t + U h_{t-1} + b)          output, highway, input and forget gate
+    o, r, i, f = sigmoid(W x_t + U h_{t-1} + b)          output, highway, input and forget gates
     j          = tanh(W_j x_t + U_j h_{t-1} + b_j)
     c_t        = f * c_{t-1} + i * j
     h_t        = d * (r * o * tanh(c_t) + (1 - r) * W_h x_t)
@@ -71,7 +71,7 @@ class HighwayLstm(nn.Module):
                 nn.init.orthogonal_(gate)
         with torch.no_grad():
             self.read.bias.zero_()
-            self.read.bias[_FORGET * hidden : (_FORGET + 1) * hidden] = 1.0  # open
+            self.read.bias[_FORGET * hidden : (_FORGET + 1) * hidden] = 1.0  # open forget gates
 
     def forward(self, x: Tensor) -> Tensor:
         carried = self.carry(x)

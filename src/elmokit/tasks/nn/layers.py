@@ -23,7 +23,7 @@ class BiLstm(nn.Module):
 
     Args:
         input_dim: Input size.
-        hidden: Size of each direction.
+        hidden: Hidden size per direction.
         n_layers: Number of layers.
         dropout: Dropout between the layers, with one mask per sentence.
 
@@ -89,7 +89,7 @@ def _initialize(rnn: nn.RNNBase) -> None:
 
 
 def initialize_linear_layers(model: nn.Module) -> None:
-    """Initialize as published for ESIM and SQuAD; PyTorch's default slows down training."""
+    """Initialize as published for ESIM and SQuAD. With PyTorch's default, training is slower."""
     for layer in model.modules():
         if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
@@ -101,13 +101,13 @@ def initialize_linear_layers(model: nn.Module) -> None:
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Softmax over the last dimension where `mask` is true; zero if it is false everywhere."""
+    """Return the softmax over the last dimension where `mask` is true, and zero elsewhere."""
     scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return scores.softmax(dim=-1) * mask
 
 
 def attend(queries: Tensor, keys: Tensor, key_mask: Tensor) -> Tensor:
-    """Return for each query the mean of the keys, weighted by a softmax of the dot products.
+    """Return, for each query, the mean of the keys, weighted by a softmax of the dot products.
 
     Shape:
         queries (B, S, D), keys (B, T, D), key_mask (B, T) -> (B, S, D)
@@ -117,12 +117,12 @@ def attend(queries: Tensor, keys: Tensor, key_mask: Tensor) -> Tensor:
 
 
 class Trilinear(nn.Module):
-    """Similarity of two tokens with learned weights (Seo et al. 2017).
+    """Learned similarity of two tokens (Seo et al. 2017).
 
     Computes u . x_i + v . y_j + w . (x_i * y_j) without materializing x_i * y_j.
 
     w is initialized to 1 / sqrt(dim), which gives a scaled dot product, so that equal tokens are
-    similar from the first step. With random signs, this would have to be learned.
+    similar from the first step. With random signs, their similarity would have to be learned.
 
     Shape:
         x (B, S, dim), y (B, T, dim) -> (B, S, T)
@@ -164,7 +164,7 @@ def mean_pool(x: Tensor, mask: Tensor) -> Tensor:
 
 
 class AttentivePool(nn.Module):
-    """A weighted mean; the weight of a token is computed from its vector."""
+    """A weighted mean of token vectors; the weight of a token is computed from its vector."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Spans of tokens and their antecedents, for coreference.
 
-A span is start, ..., end - 1, counted over all tokens of a document. The K spans before a span are
-its candidate antecedents, nearest first.
+A span consists of the tokens start, ..., end - 1 of a document. The K kept spans before a kept span
+are its candidate antecedents, nearest first.
 
 Notation: N tokens, n spans, W the maximum span width, M kept spans in text order.
 """
@@ -21,7 +21,7 @@ from elmokit.tasks.nn.layers import masked_softmax
 _BUCKETS = (2, 3, 4, 5, 8, 16, 32, 64)
 # Limits the memory that long documents need.
 _PAIRS_PER_CHUNK = 1 << 16
-# If g_i * g_j of all pairs has more values than this, it is recomputed in the backward pass.
+# If the g_i * g_j of all pairs have more values than this, the backward pass recomputes them.
 _MAX_SAVED_VALUES = 1 << 27
 
 
@@ -44,7 +44,7 @@ def all_spans(lengths: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
 
 
 def keep_best(starts: Tensor, ends: Tensor, order: Iterable[int], n: int) -> list[int]:
-    """Select the best spans, skipping those that cross a better one.
+    """Select the best spans, skipping spans that cross a better selected span.
 
     Two spans cross if they overlap and neither contains the other.
 
@@ -59,8 +59,8 @@ def keep_best(starts: Tensor, ends: Tensor, order: Iterable[int], n: int) -> lis
     """
     first, last = starts.tolist(), ends.tolist()
     size = max(last, default=0) + 1
-    latest_end = [0] * size  # of the selected spans that start at a token
-    earliest_start = [size] * size  # of the selected spans that end at a token
+    latest_end = [0] * size  # of the selected spans that start at each token
+    earliest_start = [size] * size  # of the selected spans that end at each token
     selected: list[int] = []
     for i in order:
         if len(selected) >= n:
@@ -111,7 +111,8 @@ def antecedents(n: int, max_antecedents: int, device: torch.device) -> tuple[Ten
     """List the candidate antecedents of each of `n` kept spans.
 
     Returns:
-        Their indices, (n, K), with K <= `max_antecedents` and 0 as padding; and the mask, (n, K).
+        The indices of the candidates, (n, K), with K <= `max_antecedents` and 0 as padding;
+        and the mask, (n, K).
     """
     distances = torch.arange(1, min(max_antecedents, max(0, n - 1)) + 1, device=device)
     index = torch.arange(n, device=device).unsqueeze(1) - distances
@@ -165,9 +166,9 @@ class PairScorer(nn.Module):
 
         Args:
             g: The vectors of the spans, (M, dim).
-            speakers: The speaker number of each span, (M,); 0: unknown.
+            speakers: The speaker number of each span, (M,); 0 if unknown.
             genre: The genre number.
-            index: The candidates of each span, (M, K).
+            index: The indices of the candidates of each span, (M, K).
 
         Returns:
             s_a, (M, K).
@@ -198,7 +199,7 @@ class PairScorer(nn.Module):
         )
 
     def _phi(self, genre: Tensor) -> Tensor:
-        """Return W phi for each distance and speaker feature, (distances, 3, hidden)."""
+        """Return W phi for each pair of distance and speaker features, (distances, 3, hidden)."""
         w_distance, w_speaker, w_genre = self.features.weight.chunk(3, dim=1)
         phi: Tensor = (
             (self.dropout(self.distances.weight) @ w_distance.T).unsqueeze(1)
