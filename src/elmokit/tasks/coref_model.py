@@ -10,7 +10,7 @@ rules:
     s_m  = FFNN(g_i)                                  mention score; the best spans are kept
     s_a  = FFNN([g_i; g_j; g_i * g_j; phi(i, j)])     antecedent score of an earlier span j
     s(i, j) = s_m(i) + s_m(j) + s_a(i, j)             and s(i, none) = 0
-    P(j) = softmax_j s(i, j)                          j is the antecedent of kept span i, or none
+    P(j) = softmax_j s(i, j)                          j (or none) is the antecedent of kept span i
 
 Training maximizes the total probability of all antecedents in the same gold cluster, because the
 annotation does not single out one correct antecedent.

@@ -94,7 +94,7 @@ def read_pairs(
     Args:
         lines: The lines to read.
         labeled: Whether to read labels.
-        input_format: "text" (columns) or "jsonl". If None, it is detected for each line.
+        input_format: "text" (columns) or "jsonl". If None, the format is detected for each line.
     """
     header: Sequence[str] | None = None
     for line in lines:

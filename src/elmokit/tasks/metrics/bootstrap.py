@@ -91,7 +91,7 @@ def paired_bootstrap(
 
 
 def _mean_score(runs: Sequence[NDArray[np.float64]], counts: NDArray[Any], metric: Metric) -> float:
-    """Return the mean score of the runs on a sample, given how often the sample contains each."""
+    """Return the mean score of the runs on a sample, given how often each example was drawn."""
     return float(np.mean([metric(counts @ rows) for rows in runs]))
 
 

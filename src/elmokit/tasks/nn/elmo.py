@@ -1,4 +1,4 @@
-"""ELMo in a task model: [x_k; ELMo_k] at the input, [h_k; ELMo_k] at the RNN's output."""
+"""ELMo in a task model: [x_k; ELMo_k] at the input, [h_k; ELMo_k] after the task model's RNN."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The deep LSTM of He et al. (2017): alternating directions and highway connections.
 
-A layer computes, where * is the elementwise product and d is a dropout mask (one per sentence):
+A layer computes the following, where * is the elementwise product and d is a dropout mask (one per
+sentence):
 
     o, r, i, f = sigmoid(W x_t + U h_{t-1} + b)          output, highway, input and forget gates
     j          = tanh(W_j x_t + U_j h_{t-1} + b_j)
