@@ -1,8 +1,8 @@
-"""Probes: measure what each layer of a model encodes, compared with static vectors.
+"""Probes measure what each layer of a model encodes, in comparison with static vectors.
 
 pos           parts of speech: a linear classifier for each layer (Table 6 of the paper)
 wsd           word senses: the nearest mean vector of a sense in SemCor (Table 5)
-wic           same or different sense: the cosine of a word in two sentences
+wic           same or different sense: the cosine of a word's vectors in two sentences
 morphology    morphologically related words: the cosine of their vectors in layer 0
 
 linear        the linear classifier

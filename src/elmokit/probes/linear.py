@@ -1,9 +1,9 @@
 """A linear probe: softmax regression on frozen vectors.
 
 Each dimension is standardized, so that the same learning rate and penalty are suitable for all
-layers. This does not limit a linear classifier, which can undo it. The learning rate of Adam is
-halved after each epoch in which the dev accuracy does not improve. Training stops after several
-halvings and returns the weights with the best dev accuracy.
+layers. Standardization does not limit a linear classifier, which can undo it. The learning rate of
+Adam is halved after each epoch in which the dev accuracy does not improve. Training stops after
+several halvings and returns the weights with the best dev accuracy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PREDICTION_BATCH = 8192  # vectors
 
 
 class LayerTable:
-    """A table with one vector per token, computed from its layers on access.
+    """A table with one vector per token, computed on access from the layers of the token.
 
     Args:
         layers: h_{k,j} of all tokens, shape (N, L + 1, 2D).
@@ -65,7 +65,7 @@ class ProbeSettings:
 
 
 class Examples(NamedTuple):
-    """Labeled tokens: rows of a table of vectors, and the class of each.
+    """Labeled tokens: rows of a table of vectors, and the class of each row.
 
     Attributes:
         vectors: The table, (N, D).

@@ -1,10 +1,11 @@
 """Morphology in layer 0: do morphologically related words have similar vectors?
 
-Layer 0 is computed from characters, so any word has a vector, including unseen words. Each pair
+Layer 0 is computed from characters, so every word, even an unseen one, has a vector. Each pair
 (word, related word, kind of relation) is measured in two ways:
 
     random pairs   Is the word nearer to its related word than to the related words of other pairs
-                   of the same kind? Those have similar endings, so endings alone are not enough.
+                   of the same kind? Those words have similar endings, so a similar ending is not
+                   enough.
     rank           What is the rank of the related word by cosine, among thousands of words?
 
 The bundled list contains inflected, derived, compound, misspelled and made-up words. Look-alikes,
@@ -56,7 +57,7 @@ class MorphologyResult:
         unknown: Number of pairs that were skipped because a word has no vector.
         cosine: Mean cosine of related words.
         random_cosine: Mean cosine of random pairs.
-        auc: Probability that a related word is nearer than a random one.
+        auc: Probability that the cosine of related words is above that of a random pair.
         reciprocal_rank: Mean of 1 / rank of the related word.
         first: Fraction of related words with rank 1.
         in_ten: Fraction of related words with ranks 1 to 10.
@@ -82,7 +83,7 @@ class MorphologyReport:
             without static vectors.
         static: The scores of static vectors; None without static vectors.
         vocabulary: Number of candidate words.
-        ranks: The rank of each related word in layer 0, in the order of the list.
+        ranks: The rank of each related word in layer 0, in the order of the pairs.
     """
 
     layer_0: dict[str, MorphologyResult]
@@ -150,7 +151,7 @@ def read_words(path: str | Path, n: int = VOCABULARY_WORDS) -> list[str]:
 def candidate_words(
     model: ElmoModel, static: StaticVectors | None = None, n: int = VOCABULARY_WORDS
 ) -> list[str]:
-    """Return the n most frequent words of the model's vocabulary or, without one, of `static`."""
+    """Return the n most frequent words of the model's vocabulary; without one, of `static`."""
     if model.vocabulary is not None:
         words: Iterable[str] = model.vocabulary.words
     elif static is not None:
@@ -189,8 +190,8 @@ def measure_morphology(
     Args:
         model: The model.
         pairs: The pairs of related words.
-        vocabulary: The candidate words among which the related word is ranked. The two words of the
-            pair are skipped, ignoring case.
+        vocabulary: The candidate words among which each related word is ranked. The two words of
+            the pair are skipped, ignoring case.
         static: Static vectors for comparison. In the comparison, only candidates that have static
             vectors are ranked.
         seed: Random seed for the random pairs.
@@ -209,7 +210,7 @@ def measure_morphology(
 
 
 def layer_0(model: ElmoModel, words: Sequence[str]) -> FloatArray:
-    """Return the normalized x_k of words, shape (n, D); h_{k,0} is x_k twice."""
+    """Return the normalized x_k of words, shape (n, D); h_{k,0} is [x_k; x_k]."""
     return normalize(model.encode_words(words))
 
 

@@ -80,7 +80,7 @@ class PosReport:
             errors.
         unseen: Number of test words that are not in the training data.
         results: The scores of each method.
-        difference: Layer 1 minus layer 2, if both were probed.
+        difference: Accuracy of layer 1 minus that of layer 2, if both were probed.
     """
 
     tags: str
@@ -118,12 +118,12 @@ class LabeledWords:
 
     Attributes:
         sentences: The sentences of all splits.
-        forms: Their words.
+        forms: The words of all sentences.
         clusters: The index of the sentence of each word.
         tags: The tags in the training data; the index of a tag is its class.
         labels: The class of each word: len(tags) for a tag that is not in the training data, -1 for
             a word without a tag.
-        rows: The indices of the words with a tag, by split.
+        rows: For each split, the indices of the words with a tag.
         unseen: Whether each test word is absent from the training data.
     """
 
@@ -259,10 +259,10 @@ def measure_pos(
 
 
 def most_frequent_tag(words: LabeledWords) -> NDArray[np.int64]:
-    """Return the most frequent tag in the training data for each test word.
+    """Return, for each test word, its most frequent tag in the training data.
 
-    An unseen form is looked up in lowercase. If that is also unseen, the most frequent tag overall
-    is used. Ties are broken alphabetically.
+    An unseen form is looked up in lowercase. If the lowercase form is also unseen, the most
+    frequent tag overall is used. Ties are broken alphabetically.
     """
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     lowercase_counts: dict[str, Counter[int]] = defaultdict(Counter)

@@ -32,15 +32,15 @@ _ORDER = ("senseval2", "senseval3", "semeval2007", "semeval2013", "semeval2015")
 
 
 class Instance(NamedTuple):
-    """A word to disambiguate: `words[start:end]` of a sentence.
+    """A word or multiword expression to disambiguate: `words[start:end]` of a sentence.
 
     Attributes:
         id: The id of the instance.
-        sentence: The index of its sentence.
-        start: The index of its first word.
-        end: The index of its last word, plus 1.
-        entry: Its lemma and part of speech.
-        pos: The part of speech as in the file.
+        sentence: The index of the sentence.
+        start: The index of the instance's first word in the sentence.
+        end: The index of the instance's last word in the sentence, plus 1.
+        entry: The lemma and part of speech of the instance.
+        pos: The part of speech as written in the file.
         gold: The sense keys that count as correct.
     """
 
@@ -65,7 +65,7 @@ def f1_score(correct: ArrayLike, answered: ArrayLike) -> float:
     """Return F1 as computed by `Scorer.java` of Raganato et al.
 
     Args:
-        correct: Whether the answer for each instance is one of its gold keys.
+        correct: Whether the answer to each instance is one of its gold keys.
         answered: Whether each instance has an answer. Instances without an answer decrease recall,
             but not precision.
     """
@@ -98,7 +98,7 @@ def read_sets(path: str | Path) -> list[EvaluationSet]:
 
 
 def concatenate(sets: Iterable[EvaluationSet]) -> EvaluationSet:
-    """Concatenate datasets into one named ALL; ids are prefixed with the name of their dataset."""
+    """Concatenate datasets into a dataset named ALL, and prefix ids with their dataset's name."""
     combined = EvaluationSet(ALL, [], [])
     for dataset in sets:
         offset = len(combined.sentences)

@@ -39,8 +39,8 @@ def area_under_curve(positive: ArrayLike, negative: ArrayLike) -> float:
 def best_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
     """Return the threshold t for which `score >= t` predicts the label correctly most often.
 
-    It is halfway between two adjacent distinct scores, or infinite if it is best to give all
-    examples the same label. If several thresholds are equally good, the lowest one is returned.
+    The threshold is halfway between two adjacent distinct scores, or infinite if it is best to give
+    all examples the same label. If several thresholds are equally good, the lowest one is returned.
     """
     values, positive = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=bool)
     distinct = np.unique(values)

@@ -1,6 +1,6 @@
 """Vectors of words in sentences, from the layers of a model or from static vectors.
 
-Static vectors are returned in the shape of layers, so that probes use the same code for both.
+Static vectors are arranged like layers, so that probes can process both with the same code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def model_layers(
 
 
 def static_layers(static: StaticVectors, sentences: Iterable[Sequence[str]]) -> SentenceLayers:
-    """Yield two layers per sentence, (2, T, D): the word vectors, and their sum at each word."""
+    """Yield two layers per sentence, (2, T, D): the word vectors, and their sum, repeated T times."""
     for words in sentences:
         vectors, _ = static.look_up(words)
         # The sum has the same direction as the mean, and therefore the same cosines.
@@ -44,7 +44,7 @@ def static_layers(static: StaticVectors, sentences: Iterable[Sequence[str]]) -> 
 
 
 def static_choices(static: StaticVectors) -> dict[str, LayerChoice]:
-    """Return the layer choices for `static_layers`, by their names in reports."""
+    """Return the layer choices for `static_layers`, keyed by their names in reports."""
     names = (f"{static.name}, the word", f"{static.name}, mean of the sentence")
     return dict(zip(names, LayerChoice.parse_all("all", 2), strict=True))
 
@@ -54,7 +54,7 @@ def span_vectors(layers: Iterable[FloatArray], spans: Sequence[tuple[int, int, i
 
     Args:
         layers: The layers of each sentence.
-        spans: The sentence, start and end of each span: words start, ..., end - 1.
+        spans: The (sentence, start, end) of each span, that is, words start, ..., end - 1.
     """
     by_sentence = defaultdict(list)
     for i, (sentence, start, end) in enumerate(spans):

@@ -79,7 +79,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class Separation:
-    """How well a score separates same from different senses.
+    """How well a score separates pairs with the same sense from pairs with different senses.
 
     Attributes:
         n: Number of pairs.
@@ -120,7 +120,8 @@ class WicReport:
         results: The results of each scoring method.
         pairs: Number of pairs in the data.
         lemmas: Number of distinct lemmas.
-        left_out: Ids of the pairs that were skipped because there is no token at the offsets.
+        left_out: Ids of the pairs that were skipped because no token overlaps one of the
+            words.
     """
 
     results: tuple[WicResult, ...]
@@ -202,7 +203,7 @@ def measure_wic(
     seed: int = 0,
     progress: ProgressFn = no_log,
 ) -> WicReport:
-    """Compare the layers of a model on pairs of uses of a word.
+    """Compare the layers of a model on pairs of uses of the same lemma.
 
     Args:
         model: The model.

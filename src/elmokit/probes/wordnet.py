@@ -3,19 +3,19 @@
 A sense key has the form `lemma%type:file:id:head:id`; the type is 1 for nouns, 2 for verbs, 3 for
 adjectives, 4 for adverbs, and 5 for adjective satellites, which are treated as adjectives.
 
-`index.sense` has one line per sense: its key, the synset, its rank among the senses of the lemma
+`index.sense` has one line per sense: its key, its synset, its rank among the senses of the lemma
 and part of speech, and its count in tagged text. No other file of WordNet is needed.
 
 SemCor is read from JSON lines:
 
     {"tokens": [["It", "PRP", "", null], ["rains", "VB", "rain", "rain%2:43:00::"]]}
 
-A token consists of its form, part of speech, lemma and sense key. The key is null if the token has
+A token has a form, a part of speech, a lemma and a sense key. The key is null if the token has
 no sense. If the annotators could not decide, the key lists alternatives: "year%1:28:02::;1:28:01::"
 stands for two senses of "year". Such a word counts as a use of each alternative. Names have the
 sense of their category ("Fulton County" is a location, location%1:03:00::) and count as uses of
 that sense. A multiword expression ("took place") is a span of several words, and its vector is the
-mean of their vectors.
+mean of the vectors of these words.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Entry(NamedTuple):
     """A lemma and its part of speech.
 
     Attributes:
-        lemma: In lowercase, with "_" for spaces.
+        lemma: The lemma in lowercase, with "_" for spaces.
         pos: The type digit of the sense keys, "1" to "4".
     """
 
@@ -153,7 +153,7 @@ def read_semcor(path: str | Path) -> list[SenseSentence]:
 def split_form(form: str) -> list[str]:
     """Split a form into words: "took place" and "took_place" are two words.
 
-    Penn Treebank quotes and brackets are replaced by those of raw text.
+    Penn Treebank quotes and brackets are replaced with those of raw text.
     """
     parts = form.split() if " " in form else form.split("_")
     return [unescape(part) for part in parts if part] or [form]

@@ -1,4 +1,4 @@
-"""Word sense disambiguation with each layer, by the nearest sense vector (Table 5 of the paper).
+"""Word sense disambiguation with each layer, using sense vectors (Table 5 of the paper).
 
 The vector of a sense is the mean vector of its uses in SemCor. A word is assigned the sense with
 the nearest vector by cosine, among the senses of its lemma and part of speech that occur in SemCor.
@@ -6,9 +6,9 @@ A lemma that does not occur in SemCor is assigned its first sense in WordNet. A 
 neither of them gets no answer. The vector of a multiword expression is the mean of the vectors of
 its words. Sense keys that are not in WordNet are ignored and counted.
 
-The mean of a mix of layers is the mix of their means, so all layer choices are computed in one
-pass. The baselines are the first sense in WordNet, the most frequent sense in SemCor, the static
-vector of the word, and the mean static vector of its sentence.
+The mean of mixed vectors is the mix of the mean vectors of the layers, so all layer choices are
+computed in one pass. The baselines are the first sense in WordNet, the most frequent sense in
+SemCor, the static vector of the word, and the mean static vector of its sentence.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class WsdReport:
         alternatives: Number of words that are annotated with several senses.
         unknown: Number of annotated senses that are not in WordNet.
         results: The scores of each method.
-        difference: Layer 2 minus layer 1 on the last dataset, if both were measured.
+        difference: F1 of layer 2 minus that of layer 1 on the last dataset, if both were measured.
     """
 
     instances: dict[str, int]
@@ -116,8 +116,8 @@ class Senses:
         Args:
             entry: The lemma and part of speech of the word.
             features: Features of all senses, shape (S, D).
-            query: A vector of shape (D,). The score of a sense is its dot product with the
-                features of the sense. Ties are broken in WordNet's order.
+            query: A vector of shape (D,). The score of a sense is the dot product of `query`
+                and the features of the sense. Ties are broken in WordNet's order.
         """
         rows = self.candidates.get(entry)
         if rows is None:
@@ -200,7 +200,7 @@ def measure_wsd(
     entries = [instance.entry for instance in test.instances]
     spans = [(instance.sentence, instance.start, instance.end) for instance in test.instances]
     frequencies = senses.counts[:, None]
-    # The sense of each instance, or None, by method.
+    # For each method, the predicted sense of each instance, or None.
     answers: dict[str, list[str | None]] = {
         FIRST_SENSE: [first_sense(wordnet, entry) for entry in entries],
         FREQUENT_SENSE: [senses.choose(entry, frequencies, np.ones(1)) for entry in entries],
