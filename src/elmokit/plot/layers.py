@@ -13,8 +13,8 @@ from elmokit.errors import ConfigError
 from elmokit.plot.figure import GRAY, SHADES, ElmoFigure, format_label
 from elmokit.tasks.saved import read_config
 
-#: The weights "s" and the scale "gamma" of each mix, by the name of the task model and the place
-#: where ELMo is added, "input" or "output".
+#: The weights "s" and the scale "gamma" of each mix, keyed by the name of the task model and then
+#: by the place where ELMo is added, "input" or "output".
 Mixes = Mapping[str, Mapping[str, Any]]
 
 

@@ -67,7 +67,8 @@ def cluster(vectors: FloatArray, k: int | None = None) -> Labels:
             if all silhouette scores are low.
 
     Returns:
-        The cluster of each vector, shape (n,). Clusters are numbered from 0 by decreasing size.
+        The cluster of each vector, shape (n,). Clusters are numbered from 0 in order of
+        decreasing size.
     """
     points = normalize(vectors)
     if k is not None:
@@ -117,7 +118,7 @@ def _k_means(points: FloatArray, k: int) -> Labels:
 
 
 def _number_by_size(labels: Labels) -> Labels:
-    """Number clusters by decreasing size, and clusters of equal size by their first point."""
+    """Number clusters in order of decreasing size, then in order of their first points."""
     order = [label for label, _ in Counter(labels.tolist()).most_common()]
     numbers = {label: number for number, label in enumerate(order)}
     return np.array([numbers[label] for label in labels.tolist()], dtype=np.int64)

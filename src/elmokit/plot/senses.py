@@ -1,7 +1,7 @@
 """Scatter plots of the uses of a word in many sentences, one panel per layer.
 
-Layer 0 depends only on the word, so all of its uses coincide, as with static vectors. In higher
-layers, uses with the same sense are close to each other.
+Layer 0 depends only on the word, so all uses of the word coincide, as with static vectors. In
+higher layers, uses with the same sense are close to each other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DECIMALS = 4  # unit vectors are considered equal if they agree to this many de
 
 
 class Use(NamedTuple):
-    """A use of the word. The sense is empty if it is unknown."""
+    """A use of a word in a sentence. An unknown sense is an empty string."""
 
     marked: MarkedWord
     sense: str = ""
@@ -104,7 +104,7 @@ def read_uses(path: str | Path, *, tokenized: bool = False) -> list[Use]:
 
     Args:
         path: The file. One word of each sentence is in brackets.
-        tokenized: Whether the tokens are separated by spaces. By default, sentences are tokenized.
+        tokenized: Whether the sentences are already tokenized, with spaces between tokens.
     """
     uses = []
     for line in read_lines([path]):
@@ -158,7 +158,7 @@ def project_index_senses(
     limit: int = 200,
     clusters: int | None = None,
 ) -> Senses:
-    """Project the uses of a word in an index to two dimensions.
+    """Find the uses of a word in an index, and project their vectors to two dimensions.
 
     Args:
         index: The index.
@@ -166,7 +166,7 @@ def project_index_senses(
         layer: The layers to plot, as in `LayerChoice.parse_all`. Default: the layers that the
             index stores.
         mix: The weights of the layers, for layer "mix".
-        limit: Maximum number of uses, which are sampled evenly.
+        limit: Maximum number of uses. If there are more, they are sampled evenly.
         clusters: Number of clusters in the last layer. Default: the number with the best silhouette
             score.
     """
@@ -199,7 +199,7 @@ def _check_uses(uses: Sequence[Use]) -> None:
 def _project(
     uses: Sequence[Use], vectors: Mapping[str, FloatArray], clusters: int | None
 ) -> Senses:
-    """Project the normalized vectors of the uses in each layer, which is identified by its name."""
+    """Project the normalized vectors of the uses in each layer, keyed by the name of the layer."""
     *_, last_layer = vectors.values()
     groups = [use.sense for use in uses]
     colored_by: Literal["sense", "cluster"] = "sense"
@@ -318,7 +318,7 @@ def _draw_panel(
 
 
 def _label_offsets(points: FloatArray) -> list[tuple[float, float]]:
-    """Place the number of each use so that labels and markers do not overlap.
+    """Place the number of each use so that labels and markers overlap as little as possible.
 
     Args:
         points: Coordinates of the uses, shape (n, 2).

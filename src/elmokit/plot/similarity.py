@@ -27,7 +27,7 @@ class Similarity:
     Attributes:
         rows: Tokens of the first sentence.
         columns: Tokens of the second sentence.
-        cosines: The similarities by layer name, shape (rows, columns).
+        cosines: The similarities in each layer, shape (rows, columns), keyed by layer name.
     """
 
     rows: list[str]
