@@ -36,7 +36,7 @@ def model_layers(
 
 
 def static_layers(static: StaticVectors, sentences: Iterable[Sequence[str]]) -> SentenceLayers:
-    """Yield two layers per sentence, (2, T, D): the word vectors, and their sum, repeated T times."""
+    """Yield two layers per sentence, (2, T, D): the word vectors, and T copies of their sum."""
     for words in sentences:
         vectors, _ = static.look_up(words)
         # The sum has the same direction as the mean, and therefore the same cosines.
