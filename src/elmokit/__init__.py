@@ -4,7 +4,7 @@
 
     elmo = elmokit.load()
     out = elmo.embed(["I read the book yesterday.", "Can you read the letter now?"])
-    out[0].word("read")       # (L + 1, 2D): the vectors of "read" in that sentence
+    out[0].word("read")       # (L + 1, 2D): the vectors of "read" in the first sentence
 
 Heavy dependencies are imported only when they are used: `import elmokit` loads neither torch nor
 h5py, and ONNX models work without torch.

@@ -39,7 +39,7 @@ Filters = Annotated[
 # Limited, because the size of a highway layer is quadratic in the number of filters.
 _MAX_FILTERS = 1 << 16
 
-#: The (width, count) pairs of all released models; 2048 filters in total.
+#: The filters of all released models, as (width, count) pairs. Each model has 2048 filters.
 RELEASED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
@@ -129,7 +129,7 @@ class LstmConfig(Settings):
 
     @property
     def has_projection(self) -> bool:
-        """Whether cell outputs are projected. As in bilm-tf, they are only projected down."""
+        """Whether cell outputs are projected. As in bilm-tf, they are not if both sizes are equal."""
         return self.projection_dim < self.dim
 
     @model_validator(mode="after")
@@ -141,7 +141,10 @@ class LstmConfig(Settings):
 
 
 class BiLMConfig(Settings):
-    """A biLM with exactly one kind of input: `char_cnn` (bytes), `n_words` (ids) or `lexicon`."""
+    """The configuration of a biLM.
+
+    A biLM has exactly one kind of input: `char_cnn` (bytes), `n_words` (ids) or `lexicon`.
+    """
 
     lstm: LstmConfig = LstmConfig()
     char_cnn: CharCnnConfig | None = CharCnnConfig()
@@ -155,13 +158,13 @@ class BiLMConfig(Settings):
 
     @property
     def output_dim(self) -> int:
-        """The number of dimensions 2D of a vector, for both directions together."""
+        """The number of dimensions of a vector, 2 * D: D for each direction."""
         return 2 * self.lstm.projection_dim
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serializable dictionary."""
         values = super().to_dict()
-        if self.lexicon is None:  # keeps the fingerprints of models without a lexicon
+        if self.lexicon is None:  # does not change the fingerprints of models without a lexicon
             del values["lexicon"]
         return values
 

@@ -23,7 +23,7 @@ class ConfigError(ElmoError):
 
 
 class WeightsError(ElmoError):
-    """Raised if model or weight files are missing, damaged, or do not match the configuration."""
+    """Raised if model or weight files are missing or damaged, or do not match the configuration."""
 
 
 class DataError(ElmoError):
@@ -55,7 +55,7 @@ def warn(message: str, stacklevel: int = 3) -> None:
     warnings.warn(message, ElmoWarning, stacklevel=stacklevel)
 
 
-#: Distribution names that differ from the import name.
+#: The distribution names of packages that are imported under a different name.
 _DISTRIBUTIONS = {"lance": "pylance", "sklearn": "scikit-learn"}
 
 
@@ -89,7 +89,7 @@ def optional_imports(extra: str | None, purpose: str, hint: str = "") -> Iterato
 
 def output_error(path: Path, error: OSError) -> OutputError:
     """Return an error that explains why `path` cannot be written."""
-    # Errors of libraries written in Rust have no errno.
+    # Errors from libraries written in Rust have no errno.
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or f"os error {errno.ENOSPC}" in str(error):
         return OutputError(f"Cannot write {path}: no space left on the device. Free some space.")
     reason = error.strerror or str(error)
@@ -97,7 +97,10 @@ def output_error(path: Path, error: OSError) -> OutputError:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Join the first 12 names with commas, for a message; "nothing" if there are none."""
+    """List up to 12 names and the number of further names, for a message.
+
+    If there are no names, return "nothing".
+    """
     names = list(names)
     more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
     return f"{', '.join(names[:12])}{more}" or "nothing"

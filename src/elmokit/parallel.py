@@ -55,7 +55,7 @@ def run_futures(
     *,
     in_order: bool = False,
 ) -> Generator[Result, None, None]:
-    """Submit items, at most `limit` at a time, and yield the results as they finish.
+    """Submit items, at most `limit` at a time, and yield each result when it is available.
 
     After an error, no more items are submitted. The error is raised once the results of all
     submitted items have been yielded. Items must not be None.
@@ -110,7 +110,7 @@ def process_pool(
     """
     context = multiprocessing.get_context("spawn")
     worker_end, parent_end = context.Pipe(duplex=False)
-    # Start the tracker now. If `_Pool.submit` started it, that would unblock SIGINT too early.
+    # If `_Pool.submit` started the resource tracker, SIGINT would be unblocked too early.
     resource_tracker.ensure_running()
     with _Pool(
         n, context, initializer=_initialize_worker, initargs=(worker_end, setup, arguments)
@@ -140,7 +140,7 @@ def parallel_map(
     try:
         with process_pool(n_workers) as pool:
             try:
-                limit = 2 * n_workers + 1  # keeps all workers busy and memory bounded
+                limit = 2 * n_workers + 1  # keeps all workers busy and memory usage low
                 yield from run_futures(
                     lambda item: pool.submit(function, item), iterator, limit, in_order=True
                 )

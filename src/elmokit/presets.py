@@ -6,13 +6,12 @@ from elmokit.config import BiLMConfig, CharCnnConfig, LstmConfig
 from elmokit.errors import check_choice
 
 PRESETS: dict[str, BiLMConfig] = {
-    # The architecture of the released models, but small enough to train on two CPU cores within
-    # minutes.
+    # Like the released models, but small enough to train on two CPU cores within minutes.
     "toy": BiLMConfig(
         lstm=LstmConfig(dim=256, projection_dim=64),
         char_cnn=CharCnnConfig(filters=((1, 16), (2, 16), (3, 32), (4, 64), (5, 128)), n_highway=1),
     ),
-    # The three released sizes. The comments give the number of parameters in the weight files.
+    # The three released sizes. The comments give the number of parameters in each weight file.
     "small": BiLMConfig(  # 13,593,296
         lstm=LstmConfig(dim=1024, projection_dim=128), char_cnn=CharCnnConfig(n_highway=1)
     ),

@@ -32,5 +32,5 @@ def no_log(*_: object) -> None:
 
 
 def plural(n: int, noun: str) -> str:
-    """Return "1 sentence", "2,000 sentences"."""
+    """Return a number with a noun, such as "1 sentence" or "2,000 sentences"."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"

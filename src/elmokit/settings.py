@@ -65,14 +65,14 @@ Bounds = Field
 
 #: A number of dimensions or components, bounded because files are untrusted.
 Size = Annotated[int, Bounds(ge=1, le=2**16)]
-#: Like `Size`, but 0 is allowed and omits a component.
+#: Like `Size`, but 0 is allowed and means that a component is omitted.
 SizeOrZero = Annotated[int, Bounds(ge=0, le=2**16)]
 #: A number of layers. The limit is low, because each layer is a module.
 Layers = Annotated[int, Bounds(ge=1, le=128)]
-#: A number of steps, tokens or words. It does not determine the memory use on its own.
+#: A number of steps, tokens or words. It alone does not determine memory usage.
 Count = Annotated[int, Bounds(ge=1, le=10**9)]
 CountOrZero = Annotated[int, Bounds(ge=0, le=10**9)]
-#: A random seed. Seeds derived from it (about a million times larger) must be below 2**64.
+#: A random seed. Seeds derived from it (up to two million times larger) must be below 2**64.
 Seed = Annotated[int, Bounds(ge=0, lt=2**42)]
 Positive = Annotated[float, Bounds(gt=0)]
 NonNegative = Annotated[float, Bounds(ge=0)]
@@ -86,7 +86,8 @@ class Settings:
     """Base class of all settings. See the module docstring.
 
     To validate combinations of fields, define a method with the decorator
-    `pydantic.model_validator(mode="after")` that raises the result of `invalid`.
+    `pydantic.model_validator(mode="after")`. If a combination is invalid, the method must raise the
+    result of `invalid`.
 
     Raises:
         ConfigError: A value is invalid. The message lists all invalid values.
@@ -129,7 +130,7 @@ class Settings:
 
 
 def with_settings(config: S, settings: Iterable[str]) -> S:
-    """Return a config with settings changed by `NAME=VALUE`, as in `optimizer.learning_rate=0.002`.
+    """Return a config with changed settings (`NAME=VALUE`), as in `optimizer.learning_rate=0.002`.
 
     Values are JSON, or plain text for settings of type str. The prefix `model.` can be omitted.
 

@@ -25,10 +25,11 @@ class Batch:
             shape (U,).
         groups: The number of types for each number of columns, as pairs (columns, count), in the
             order of `types`.
-        index: The index in `types` of each input token, shape (2, T, B).
+        index: For each input token, the index of its type in `types`, shape (2, T, B).
         targets: The words to predict, with `<UNK>` for unknown words, shape (2, T, B).
         words: The distinct words in `targets`, shape (W,).
-        starts: Whether the state of the row is reset to zero before each token, shape (2, T, B).
+        starts: For each input token, whether the state of its row is reset to zero before the token
+            is read, shape (2, T, B).
     """
 
     types: NDArray[np.int64]

@@ -79,7 +79,7 @@ def measure(
         capacity[0] = max(len(b.words) for b in batches)
         step.set_capacity({c: -(-n // 128) * 128 for c, n in capacity.items()})
     times = []
-    # Time groups of four steps, because training does not wait for each individual step either.
+    # Time groups of four steps, because training does not wait for individual steps.
     for group in range(-1, max(1, rounds // 4)):  # group -1 is the warm-up
         start = time.perf_counter()
         for i in range(4):

@@ -87,7 +87,7 @@ def save(
     *,
     keep: int,
 ) -> None:
-    """Write a checkpoint, and remove older ones except the newest `keep` and the best."""
+    """Write a checkpoint, then remove all checkpoints except the newest `keep` and the best."""
     group = step.group
     state = {name: group.gather(t, dim=2) for name, t in step.state._asdict().items()}
     random_states = group.gather(torch.get_rng_state().unsqueeze(0), dim=0)
@@ -126,7 +126,7 @@ def newest_intact(run: Path, log: LogFn = no_log) -> tuple[Path, Progress, dict[
 
 
 def load(path: Path, step: TrainStep, n_steps: int) -> None:
-    """Load a checkpoint that was saved after `n_steps` steps into `step`."""
+    """Load into `step` a checkpoint that was saved after `n_steps` steps."""
     group = step.group
     _read_into(named_weights(step.bilm, step.head), path / WEIGHTS)
     _read_into(_optimizer_state(step), path / OPTIMIZER)
@@ -141,7 +141,7 @@ def load(path: Path, step: TrainStep, n_steps: int) -> None:
 def load_accumulators(step: TrainStep, initial: ModelParts | None) -> None:
     """Initialize Adagrad with the accumulators of the initial model, if any.
 
-    Adagrad divides each gradient by the square root of the sum of all previous squared gradients.
+    Adagrad divides each gradient by the square root of the sum of all squared gradients so far.
     Without this sum, the first updates of a trained model would be too large.
 
     Args:
@@ -225,7 +225,7 @@ def _restore_random_state(path: Path, group: Group, random_state: Tensor, n_step
         random_state = random_states[group.rank].clone()  # torch 2.13 crashes on a view
     if group.is_first or group.world_size == n_saved:
         torch.set_rng_state(random_state)
-    else:  # `make_step` derives the initial seed from the seed of the run and the rank
+    else:  # `make_step` derives the initial seed from the run's seed and the rank
         torch.manual_seed(torch.initial_seed() + 7919 * n_steps)
 
 
@@ -239,7 +239,7 @@ def _read_into(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def _remove_old(run: Path, progress: Progress, keep: int) -> None:
-    """Remove older checkpoints except the newest `keep` and the best.
+    """Remove all checkpoints except the newest `keep` and the best.
 
     Checkpoints of later steps are ignored: they are damaged, and the run will replace them.
     """

@@ -35,13 +35,13 @@ class RunConfig(Settings):
         max_steps: Total number of steps.
         restart: Probability that the state of a row is reset to zero at the beginning of a
             sentence, so that the model also learns to start from the zero state (`state="reset"`).
-            It is always reset at the beginning of a document.
+            The state is always reset at the beginning of a document.
         log_every: Steps between lines of metrics.
         evaluate_every: Steps between evaluations on held-out text. 0: only at the end.
         checkpoint_every: Steps between checkpoints. 0: only at the end.
         keep: Number of recent checkpoints to keep. The best checkpoint is always kept.
         patience: Stop after this number of evaluations without improvement. 0: never stop early.
-        seed: Random seed for initial weights, document order, negative samples and dropout.
+        seed: Random seed for initial weights, document order, restarts and (on a CPU) dropout.
         start: Fingerprint of the initial weights of a fine-tuning run. Empty for random weights.
     """
 
@@ -98,7 +98,7 @@ def with_length(
     max_tokens: int | None = None,
     epochs: float | None = None,
 ) -> RunConfig:
-    """Return the settings with a different length of the run, in steps, tokens or epochs.
+    """Return the settings with a new length of the run, specified in steps, tokens or epochs.
 
     Args:
         config: The settings of the run.

@@ -2,14 +2,15 @@
 
     torchrun --standalone --nproc_per_node=2 -m elmokit.train DATA -o RUN --preset original
 
-Each process ("rank") has a copy of the model and reads an equal number of the `step.rows` rows. In
+Each process ("rank") has a copy of the model and reads an equal share of the `step.rows` rows. In
 each step, the gradients are averaged over all ranks, and each rank applies the same update. All
 ranks must have access to the directories DATA and RUN. Only rank 0 writes, evaluates and logs.
 
 `DistributedDataParallel` is not used, because it relies on autograd hooks, while `FastStep`
-computes most gradients without autograd. It would also send the entire gradient of the head. Here,
-only the rows that at least one rank has used are sent: the negatives, which are the same on all
-ranks because they depend only on (seed, step, direction), and the target words of all ranks.
+computes most gradients without autograd. In addition, `DistributedDataParallel` would send the
+entire gradient of the head. Here, only the rows that at least one rank has used are sent: the
+negatives, which are the same on all ranks because they depend only on (seed, step, direction), and
+the target words of all ranks.
 
 Compared to a single process with the same settings:
 
@@ -17,10 +18,12 @@ Compared to a single process with the same settings:
 - Losses, gradients and clipping also use the mean over all rows, but the order of summation is
   different. In float32 without dropout, losses agree to within about 1e-6.
 - Dropout masks are different. They depend on the seed and the rank.
-- A run that is resumed with the same number of ranks is bit-identical on a CPU, including dropout.
-  With a different number of ranks, it continues from the same weights, optimizer moments, LSTM
-  states and position in the text, but all ranks except the first draw new dropout masks.
-- On GPUs, the order of summation can vary between runs, so results can differ slightly.
+
+On a CPU, a run that is resumed with the same number of ranks is bit-identical to an uninterrupted
+run, including dropout. With a different number of ranks, it continues from the same weights,
+optimizer moments, LSTM states and position in the text, but all ranks except the first draw new
+dropout masks. On GPUs, the order of summation can vary between runs, so results can differ
+slightly.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ _TIMEOUT = timedelta(hours=2)
 class Group:
     """The processes of a run.
 
-    All ranks must call all methods except `local_rows` and `local_slice`, in the same order.
+    Except for `local_rows` and `local_slice`, all ranks must call the same methods in the same
+    order.
 
     Attributes:
         rank: Index of this process.
@@ -96,7 +100,7 @@ class Group:
     # -------------------------------------------------------------------------------------- step
 
     def union_words(self, batch: Batch, n_words: int) -> Batch:
-        """Return the batch with the target words of all ranks."""
+        """Return the batch with `words` replaced by the target words of all ranks."""
         if self.world_size == 1:
             return batch
         is_used = torch.zeros(n_words, dtype=torch.uint8)
@@ -109,7 +113,7 @@ class Group:
     def average(
         self, tensors: Sequence[Tensor], head: Mapping[str, Tensor], words: Sequence[Tensor]
     ) -> None:
-        """Replace tensors with their mean over all ranks, in a single reduction.
+        """Replace tensors with their means over all ranks, in a single reduction.
 
         Args:
             tensors: Gradients and losses.
@@ -169,7 +173,7 @@ class Group:
             )
 
 
-#: A single process.
+#: The group of a run with a single process.
 SINGLE_PROCESS = Group()
 
 
@@ -197,7 +201,7 @@ def join(device: torch.device) -> Iterator[tuple[Group, torch.device]]:
     group = Group(dist.get_rank(), dist.get_world_size())
     try:
         yield group, device
-        group.any(False)  # wait, because torchrun stops the other ranks when one exits
+        group.any(False)  # wait for all ranks, because torchrun stops the others when one exits
     except RuntimeError as error:
         if "gloo" not in str(error):
             raise

@@ -37,7 +37,7 @@ class Perplexity:
         forward: Perplexity of the forward LM.
         backward: Perplexity of the backward LM.
         mean: The geometric mean of both perplexities.
-        known: The geometric mean of both perplexities without `<UNK>`.
+        known: The geometric mean of both perplexities, without the targets that are `<UNK>`.
         targets: Number of predicted words and sentence boundaries, per direction.
         unknown: Number of targets that were `<UNK>`.
         state: The initial state: "carry", "reset" or "warm".
@@ -104,7 +104,7 @@ class LossSums:
 
 
 def _exp(loss: float) -> float:
-    """Return the exponential of a loss, or infinity if it is too large."""
+    """Return the exponential of a loss, or infinity if the loss is too large."""
     with np.errstate(over="ignore"):
         return float(np.exp(loss))
 

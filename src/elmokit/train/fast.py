@@ -113,7 +113,7 @@ class FastStep:
     def state(self, state: LstmState) -> None:
         self.cell.copy_(state.cell.transpose(0, 1).flatten(0, 1))
         self.hidden.copy_(state.hidden.transpose(0, 1).flatten(0, 1))
-        # The state is set when a checkpoint is loaded. The graph uses copies of the old weights.
+        # The state is set when a checkpoint is loaded. A captured graph would use old weights.
         self._reset_graph()
 
     def moments(self) -> dict[str, Tensor]:
@@ -150,7 +150,7 @@ class FastStep:
             captured: Whether this call is captured in a CUDA graph.
         """
         wave = self.wave
-        # FusedAdamW has already updated the copies of the weights in the previous step.
+        # In a graph, FusedAdamW updates the copies of the weights at the end of each step.
         if not (captured and isinstance(self.optimizer, FusedAdamW)):
             wave.load_weights(self.weights)
         wave.load_state(self.cell, self.hidden)
@@ -256,7 +256,7 @@ class FastStep:
         on_host["target_words"][:] = np.resize(batch.words, len(self.target_words))
         on_host["n_targets"][...] = len(batch.words)
         on_host["starts"][...] = batch.starts
-        # The upper 32 bits contain the rank, so that dropout masks differ between ranks.
+        # The rank is added to the upper 32 bits, so that dropout masks differ between ranks.
         on_host["seed"][0] = self.config.seed * 1_000_003 + number + (self.group.rank << 32)
         on_host["rate"][...] = rate
         self.staging.send()
@@ -281,7 +281,7 @@ class FastStep:
         self._run = graph.replay
 
     def _mutable_tensors(self) -> list[Tensor]:
-        """Return all tensors that a step changes. They are restored after capturing a graph."""
+        """Return all tensors that a step changes. They are restored after a graph is captured."""
         moments = (*self.optimizer.moments.values(), *self.optimizer.row_moments.values())
         tensors = [*self.optimizer.tensors.values(), *self.optimizer.head.values()]
         tensors += [t for moment in moments for t in moment.values()]

@@ -1,12 +1,12 @@
 """Fine-tuning: continue the training of a biLM on in-domain text.
 
 If the model has an LM head, the biLM and the head are trained together, on text that was prepared
-with the vocabulary of the model. If it has no head, like the weights published by AllenNLP, a new
-head is created for the vocabulary of the text. In the first `head_steps` steps, only the new head
-is trained, because its gradients would otherwise damage the biLM.
+with the vocabulary of the model. If the model has no head, as is the case for the weights published
+by AllenNLP, a new head is created for the vocabulary of the text. In the first `head_steps` steps,
+only the new head is trained, because its gradients would otherwise damage the biLM.
 
-Checkpoints of bilm-tf contain the accumulators of Adagrad. They are used if the optimizer is
-"adagrad".
+Checkpoints of bilm-tf contain the accumulators of Adagrad. The accumulators are used if the
+optimizer is "adagrad".
 
 The training loop is the same as for a new model. The default learning rate is lower, because the
 weights have already been trained.
@@ -99,7 +99,7 @@ def prepare_initial_model(
 def make_unigram_head(corpus: Corpus, projection_dim: int) -> LMHead:
     """Return a head that predicts the unigram distribution of the corpus for all inputs.
 
-    Training converges faster than with random weights.
+    With this head, training converges faster than with a randomly initialized head.
     """
     head = LMHead(corpus.n_words, projection_dim)
     # Add 1, because the words of a given vocabulary need not occur in the corpus.

@@ -2,7 +2,8 @@
 
 The reference implementation is `elmokit.train.optimizer.Optimizer`. The kernel for the biLM also
 writes copies of the weights in the dtype of the matrix products. The kernel for the head updates
-only the rows that were used, and clears their gradients. The gradient norm is computed first.
+only the rows that were used, and clears their gradients. The gradient norm is computed before the
+update.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ from elmokit.train.export import MODEL, export
 from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.step import PlainStep, StepResult, TrainStep, explain_out_of_memory
 
-# Settings that can be changed when a run is resumed: its length, how often it logs and saves, and
-# settings that help if the loss has become NaN or infinite.
+# Settings that can be changed when a run is resumed: those for its length, logging, evaluation and
+# checkpoints, and those that help if the loss has become NaN or infinite.
 _CHANGEABLE_SETTINGS = (
     *("max_steps", "log_every", "evaluate_every", "checkpoint_every", "keep", "patience"),
     *("optimizer.learning_rate", "optimizer.head_rate", "optimizer.clip", "optimizer.skip_norm"),
@@ -90,7 +90,7 @@ def train(
         corpus: The prepared text. Its "valid" split, if any, is used for evaluation.
         out: The run directory for checkpoints, metrics and the final model (`model/`).
         resume: Continue from the newest checkpoint in `out`.
-        device: The device to train on. CUDA devices use the fast training step.
+        device: The device to train on. On CUDA devices, models with projections use `FastStep`.
         log: Called with each log message.
         tensorboard: Also log to TensorBoard.
         deterministic: Make repeated runs on a GPU bit-identical, at the cost of speed.
@@ -293,7 +293,11 @@ def _save(
     corpus: Corpus,
     pending: list[tuple[int, StepResult]],
 ) -> None:
-    """Save a checkpoint, unless a loss, gradient or weight is NaN or infinite."""
+    """Save a checkpoint.
+
+    Raises:
+        NotFiniteError: A loss, gradient or weight is NaN or infinite.
+    """
     _wait_for(pending)
     weights = _tensors_to_compare(step, progress.step)
     if not all(torch.isfinite(weight).all() for weight in weights):

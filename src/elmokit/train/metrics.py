@@ -105,7 +105,7 @@ class Clock:
 
 
 def _read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each line of the file and its values, except a truncated last line."""
+    """Yield each line of the file with its values. A truncated last line is omitted."""
     check_regular_files(path, DataError)
     try:
         lines = path.read_text("utf-8", "replace").splitlines()

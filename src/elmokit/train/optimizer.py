@@ -2,7 +2,8 @@
 
 A step uses only the target words and the negatives, for example 20,000 of 150,000 rows. The
 gradient of all other rows is zero. With Adagrad, skipping these rows is exact, because a zero
-gradient changes nothing. With AdamW, the moments of a row are not updated until it is used again.
+gradient changes nothing. With AdamW, the moments of a row are not updated until the row is used
+again.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ class OptimizerConfig(Settings):
         decay: Decay of the learning rate after the warm-up, "cosine" or "linear".
         final: Learning rate at the end, as a fraction of the peak. 1: no decay.
         clip: Maximum gradient norm. Larger gradients are scaled down.
-        skip_norm: After the warm-up, gradients with a larger norm are replaced with zero. Clipping
-            is not sufficient for exploding gradients, because AdamW is invariant to their scale.
-            The default is far above normal values (see `gradient_norm` in metrics.jsonl). During
-            the warm-up, large gradients are normal.
+        skip_norm: After the warm-up, gradients whose norm exceeds this value are replaced with
+            zero. Clipping is not sufficient for exploding gradients, because AdamW is invariant to
+            their scale. The default is far above normal values (see `gradient_norm` in
+            metrics.jsonl). During the warm-up, large gradients are normal.
         beta1: Decay rate of the first moment (AdamW).
         beta2: Decay rate of the second moment (AdamW).
         epsilon: Added to the denominator (AdamW and Adagrad).
         weight_decay: Weight decay (AdamW).
         head_steps: Number of initial steps in which only the head is trained, for a new head on a
             trained biLM. The main schedule starts after these steps.
-        head_rate: Peak learning rate during these steps.
+        head_rate: Peak learning rate during the first `head_steps` steps.
     """
 
     kind: Kind = "adamw"
@@ -60,7 +61,7 @@ class OptimizerConfig(Settings):
     head_rate: Positive = 4e-3
 
     def learning_rate_at(self, step: int, total: int) -> float:
-        """Return the learning rate of a 0-based step of a run with `total` steps."""
+        """Return the learning rate of step `step` (from 0) in a run of `total` steps."""
         if step < self.head_steps:
             return self.head_rate * self._schedule(step, self.head_steps)
         return self.learning_rate * self._schedule(step - self.head_steps, total - self.head_steps)

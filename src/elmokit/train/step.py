@@ -53,7 +53,7 @@ class StepConfig(Settings):
         dropout: Dropout rate for the input of each layer and for the top output.
         gradient_scale: Factor by which the gradient is multiplied before clipping. bilm-tf uses
             the value of `steps`.
-        seed: Random seed for negative samples and dropout.
+        seed: Random seed for negative samples and (on a GPU) dropout.
     """
 
     rows: Size = 128

@@ -1,4 +1,4 @@
-"""Convert plain text to ids for an existing model, and measure its perplexity.
+"""Convert plain text to ids for an existing model, and measure the perplexity of the text.
 
 The text is read in the same way as by `elmo prepare` (see `elmokit.data.reading`). Words in the
 model's vocabulary get the ids 0 to V-1, starting with the special symbols, and other words get
@@ -78,7 +78,7 @@ def group_sentences(
     Args:
         sentences: The text; see `elmokit.data.reading.read_sentences`.
         vocabulary: The vocabulary of the model, if it has one.
-        min_tokens: Minimum number of tokens in all groups except the last one.
+        min_tokens: Minimum number of tokens in each group except the last one.
         whole_documents: Whether groups must consist of complete documents.
     """
     words = [*SPECIALS, *(word for word in vocabulary or () if word not in SPECIALS)]
@@ -132,7 +132,7 @@ def evaluate_text(
         scorer: The scorer of the model.
         vocabulary: The vocabulary of the head.
         sentences: The text; see `elmokit.data.reading.read_sentences`.
-        states: The initial states to evaluate, from "carry", "reset" and "warm".
+        states: The initial states to evaluate: one or more of "carry", "reset" and "warm".
         warm: The warm state, if `states` contains "warm".
         on_progress: Called with the number of targets processed so far, per direction.
 

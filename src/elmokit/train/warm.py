@@ -23,7 +23,7 @@ from elmokit.train.evaluate import Encode
 from elmokit.train.text import group_sentences
 
 _ROWS = 128
-#: A sufficient number of sentence ends to average.
+#: Number of sentence ends that is sufficient for the average.
 N_SENTENCES = 10_000
 
 
@@ -33,7 +33,7 @@ class WarmState(NamedTuple):
     Attributes:
         state: The LSTM state, shapes (2, L, 1, H) and (2, L, 1, D).
         sentences: Number of sentence ends that were averaged in each direction. 0 if the text was
-            too short. In this case, `state` is the state at the end of the text.
+            too short. In this case, `state` is the state after the whole text was read.
     """
 
     state: LstmState
@@ -57,7 +57,8 @@ def average_state(
         bilm: The model.
         encode: A function from types to x_k; see `evaluate.make_encoder`.
         tokens: The ids of a prepared corpus.
-        n_sentences: Sufficient number of sentence ends to average. At most twice as many are read.
+        n_sentences: Number of sentence ends that is sufficient for the average. At most twice as
+            many sentences are read.
         progress: Called with the number of tokens processed in both directions.
 
     Raises:
@@ -106,7 +107,8 @@ def warm_state_of_text(
         bilm: The model.
         vocabulary: The vocabulary of the model, if it has one.
         sentences: The text; see `elmokit.data.reading.read_sentences`.
-        n_sentences: Sufficient number of sentence ends to average. At most twice as many are read.
+        n_sentences: Number of sentence ends that is sufficient for the average. At most twice as
+            many sentences are read.
         progress: Called with the number of tokens processed in both directions.
     """
     # All sentences are in a single group, because `average_state` splits the text into rows.
@@ -132,8 +134,8 @@ def _average(
         bilm: The model.
         direction: 0 for the forward LM, 1 for the backward LM.
         x_types: x_k of the types.
-        inputs: The index in `x_types` of each input, shape (steps, rows).
-        is_end: Whether each token is `</S>`, same shape.
+        inputs: For each input token, the index of its type in `x_types`, shape (steps, rows).
+        is_end: Whether each token is `</S>`, shape (steps, rows).
         progress: Called with the number of tokens processed in both directions.
 
     Returns:
