@@ -129,7 +129,7 @@ class LstmConfig(Settings):
 
     @property
     def has_projection(self) -> bool:
-        """Whether cell outputs are projected. As in bilm-tf, they are not if both sizes are equal."""
+        """Whether cell outputs are projected. As in bilm-tf, equal sizes mean no projection."""
         return self.projection_dim < self.dim
 
     @model_validator(mode="after")

@@ -1,1 +1,1 @@
-"""Embed corpora: vector files, directories of shards, resumable runs, processes and clusters."""
+"""Embed corpora into vector files or directories of shards, in processes or on clusters."""

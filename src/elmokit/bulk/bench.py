@@ -14,7 +14,7 @@ from elmokit.bulk.run import embed_corpus
 from elmokit.bulk.settings import EmbedSettings
 from elmokit.progress import LogFn, Progress, no_log
 
-#: The file or directory and the settings of each output, by its name in the report.
+#: Maps the name of each output in the report to its file or directory and its settings.
 OUTPUTS: dict[str, tuple[str, EmbedSettings]] = {
     "Parquet, top": ("top", EmbedSettings(layer="top", dtype="float16")),
     "Parquet, all layers": ("all", EmbedSettings(layer="all", dtype="float16")),
@@ -28,7 +28,7 @@ _WARM_UP_TOKENS = 500_000
 def measure(
     workers: Workers, text: str, directory: str | Path, log: LogFn = no_log
 ) -> dict[str, Any]:
-    """Embed a text into each output and remove the output.
+    """Embed a text into each output, and remove the output after the measurement.
 
     Args:
         workers: The processes that embed the text.

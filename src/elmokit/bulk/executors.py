@@ -35,10 +35,10 @@ from elmokit.text.lines import STDIN, text_size
 
 Results = Generator[FinishedChunk, None, None]
 
-# A GPU computes faster than one core can tokenize text or write Parquet files.
+# A GPU embeds text faster than one core can tokenize it or write the Parquet files.
 _GPU_TOKENIZERS = 4
 _GPU_WRITERS = 10
-# With fewer chunks, starting a process pool takes more time than it saves.
+# With fewer chunks, starting a process pool takes more time than the pool saves.
 _POOL_CHUNKS = 16
 
 

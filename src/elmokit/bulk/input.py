@@ -8,9 +8,9 @@ numbers and sentence numbers agree. With `split`, each line is a paragraph that 
 sentences, and empty lines have no sentences.
 
 Chunks are sequences of lines with approximately equal total sizes. They can span several
-documents. Chunk boundaries depend only on the text, so any process can embed any chunk. With
-`split`, long lines are divided at sentence boundaries, so that memory usage does not depend on the
-length of the lines.
+documents. Chunk boundaries depend only on the text and the settings, so any process can embed any
+chunk. With `split`, long lines are divided at sentence boundaries, so that memory usage does not
+depend on the length of the lines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from elmokit.text.sentences import sentence_spans, tokenize_line
 MAX_SENTENCE_BYTES = 2**20
 # With `split`, longer lines are divided at sentence boundaries.
 _PIECE_BYTES = 2**16
-# Number of following characters that can affect whether a sentence ends.
+# Maximum number of characters after a position that can affect whether a sentence ends there.
 _LOOK_AHEAD = 256
 
 
@@ -87,7 +87,7 @@ class Chunk:
 def read_chunks(
     documents: Sequence[str], settings: EmbedSettings, *, column: str = "text", skip_bad: bool
 ) -> Iterator[Chunk]:
-    """Read documents and yield their chunks. Empty documents give a single empty chunk.
+    """Read documents and yield their chunks. If all documents are empty, yield an empty chunk.
 
     Args:
         documents: The paths or URLs of the documents; "-" is standard input.
@@ -237,8 +237,8 @@ def read_sentences(
         files: Paths of the files; "-" is standard input.
         tokenized: Whether the text is already tokenized, with tokens separated by whitespace.
         split: Whether to split lines into sentences. Otherwise, each line is a sentence.
-        skipped: Counts lines that are not valid UTF-8, and defines whether they are skipped; see
-            `read_lines`.
+        skipped: Counts lines that are not valid UTF-8, and determines whether they are skipped;
+            see `read_lines`.
     """
     for file in map(str, files):
         for line in read_lines([file], skipped=skipped):

@@ -113,7 +113,7 @@ class ComputedChunk:
 
 
 class FinishedChunk(NamedTuple):
-    """The record of a chunk that was written, the time of each stage, and its size in bytes."""
+    """The record of a written chunk, the time of each stage, and the number of bytes written."""
 
     record: Record
     times: Times

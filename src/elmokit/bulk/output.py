@@ -1,9 +1,9 @@
 """The output of `elmo embed`: a single vector file, or a directory of shards (shards.py).
 
-The chunks of a single file are stored in the directory `.FILE.chunks` next to the file until it is
-complete. A thread copies them to the file: for `.h5` and `.parquet`, as soon as each chunk is
-finished; for `.npz` and `.safetensors`, at the end, because these formats start with the lengths of
-the arrays. A run needs disk space for twice the size of the output.
+The chunks of a single file are stored in the directory `.FILE.chunks` next to the file until the
+file is complete. A thread copies them to the file: for `.h5` and `.parquet`, as soon as a chunk and
+all earlier chunks are finished; for `.npz` and `.safetensors`, at the end, because these formats
+start with the lengths of the arrays. A run needs twice as much disk space as the output.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from elmokit.storage.atomic import replace_file, sync_directory
 def make_output(
     out: str | Path, *, resume: bool = False, overwrite: bool = False
 ) -> FileOutput | ShardDirectory:
-    """Return the output for a path or URL. A name without an extension is a shard directory."""
+    """Return the output for a path or URL. Names without an extension are directories of shards."""
     name = str(out)
     if name.endswith("/") or is_remote(name) or not PurePath(name).suffix:
         return ShardDirectory(name, resume=resume, overwrite=overwrite)
@@ -41,7 +41,7 @@ def make_output(
 
 
 def count_finished_sentences(out: str | Path) -> int:
-    """Count the sentences that an interrupted run to `out` has finished."""
+    """Return the number of finished sentences of an interrupted run with the output `out`."""
     return sum(int(record["sentences"]) for record in make_output(out).records().values())
 
 
@@ -50,7 +50,7 @@ class FileOutput(ChunkStore):
 
     Args:
         path: The file. The extension determines the format.
-        flags: `resume` and `overwrite` of an `Output`.
+        flags: The arguments `resume` and `overwrite` of `Output`.
     """
 
     def __init__(self, path: Path, **flags: bool) -> None:

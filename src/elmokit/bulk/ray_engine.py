@@ -1,8 +1,8 @@
-"""The Ray executor: actors on a cluster, each with its own model. Requires the extra `ray`.
+"""The Ray executor: actors on a cluster, each with its own copy of the model.
 
 The driver reads the text and sends each chunk to an idle actor. Vectors are never sent: the actor
 writes the chunk to the output directory, which all machines must share, and returns the record of
-the chunk. If an actor dies, Ray restarts it and retries its chunk.
+the chunk. If an actor dies, Ray restarts it and retries its chunk. Requires the extra `ray`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class RayCluster(Workers):
         model: The name or path of the model, which must be valid on every machine of the cluster.
         weights: The HDF5 weights file, if it is not in the same directory as `options.json`.
         precision: "exact" or "fast".
-        device: "cpu", "cuda", or "auto": GPUs if the cluster has any.
-        n_workers: Number of actors. Default: one per GPU, or one per two CPU cores.
+        device: "cpu", "cuda" or "auto" (GPUs if the cluster has any).
+        n_workers: Number of actors. Default: one per GPU or, on CPUs, one per two cores.
         address: The address of the cluster, as in `ray.init`. By default, a cluster is started on
             this machine for the duration of the run.
     """
@@ -85,8 +85,8 @@ def _start_actors(ray: Any, cluster: RayCluster, settings: EmbedSettings) -> Wor
             f"Invalid device '{cluster.device}': the Ray cluster has no GPU. Use 'cpu' or 'auto'."
         )
     n = cluster.n_workers or (n_gpus if on_gpu else max(1, n_cpus // 2))
-    # Use at most as many threads per actor as the smallest machine has cores. Reserve half a core
-    # less than that, so that the driver gets CPU time, too.
+    # An actor uses at most as many threads as the smallest machine has cores. It reserves half a
+    # core less, so that the driver also gets CPU time.
     cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
     threads = max(1, min(n_cpus // n, min((int(c) for c in cores if c >= 1), default=1)))
     actor = ray.remote(

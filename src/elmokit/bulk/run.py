@@ -2,9 +2,9 @@
 
 The text is read once and divided into chunks (input.py). Each chunk is tokenized, embedded and
 written (job.py) by an executor (executors.py). Finished chunks are never embedded again, and chunk
-boundaries depend only on the text. The output, which is a single file or a directory of shards
-(output.py), is therefore byte-identical for resumed and uninterrupted runs, and for any number of
-processes.
+boundaries depend only on the text and the settings. The output, which is a single file or a
+directory of shards (output.py), is therefore byte-identical for resumed and uninterrupted runs, and
+for any number of processes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def embed_corpus(
         settings: Which vectors to compute.
         column: The text column of Parquet files.
         resume: Continue an interrupted run, if there is one, with the same model, settings and
-            text. Provide standard input again from the beginning.
+            text. If the text is standard input, provide it again from the beginning.
         overwrite: Replace an existing output. Without `resume`, also discard an interrupted run.
         skip_bad: Skip and count lines that are not valid UTF-8 instead of raising an error.
         on_progress: Called at the start and after each chunk.
@@ -86,7 +86,7 @@ class Run:
     Attributes:
         executor: Computes and writes the chunks.
         documents: The paths or URLs of all documents (text files), checked by `check_documents`.
-        output: The output, which `Output.check` has checked.
+        output: The output, which the caller has checked.
         settings: Which vectors to compute.
         column: The text column of Parquet files.
         skip_bad: Skip and count lines that are not valid UTF-8 instead of raising an error.
@@ -245,7 +245,7 @@ class Run:
 
 
 def total_counts(records: Collection[Record]) -> dict[str, int]:
-    """Return the sum of each count over the records."""
+    """Return the total of each count over all records."""
     return {name: sum(int(record[name]) for record in records) for name in _COUNTS}
 
 

@@ -15,7 +15,8 @@ from elmokit.embed.layer_choice import check_layer, check_mix
 from elmokit.settings import Count, Settings, Size, invalid
 
 #: Approximate bytes of text per chunk: about 50,000 tokens of English text. With the original
-#: model, all layers of these tokens take 640 MB. A resumed run repeats only unfinished chunks.
+#: model, the vectors of these tokens in all layers take 640 MB. A resumed run repeats only
+#: unfinished chunks.
 CHUNK_BYTES = 2**18
 
 
@@ -24,15 +25,15 @@ class EmbedSettings(Settings):
 
     Attributes:
         layer: A layer number, "top", "average", "concat", "mix" or "all".
-        mix: With "mix", the weights s, one per layer, which are not normalized.
-        gamma: With "mix", the scale.
+        mix: With layer "mix", the weights s, one per layer, which are not normalized.
+        gamma: With layer "mix", the scale.
         dtype: "float32" or "float16".
         state: The initial state of each sentence; see `Embedder`.
         rows: With state="carry", the number of rows in a batch; see `Embedder`.
         tokenized: Whether the text is already tokenized, with tokens separated by whitespace.
         split: Whether to split lines into sentences. Otherwise, each line is a sentence.
         chunk_bytes: Approximate size of a chunk of text in bytes. An interrupted run resumes at the
-            first unfinished chunk. Chunk boundaries depend only on the text.
+            first unfinished chunk.
     """
 
     layer: Annotated[str, BeforeValidator(lambda layer: check_layer(layer))] = "all"

@@ -46,7 +46,7 @@ class ShardDirectory(ChunkStore):
 
     Args:
         url: The path or URL of the directory.
-        flags: `resume` and `overwrite` of an `Output`.
+        flags: The arguments `resume` and `overwrite` of `Output`.
     """
 
     def __init__(self, url: str, **flags: bool) -> None:
@@ -202,7 +202,7 @@ class ShardedVectors(StoredVectors):
 
 
 def _bounds(file: Any, n_sentences: int, empty: list[int]) -> NDArray[np.int64] | None:
-    """Return the first row of each sentence and the end, or None if they are inconsistent."""
+    """Return the first row of each sentence and the end, or None if the sentence counts differ."""
     index = file.read(columns=["token_index"]).column(0).to_numpy()
     starts = np.append(np.flatnonzero(index == 0), len(index))
     if n_sentences != len(starts) - 1 + len(empty):

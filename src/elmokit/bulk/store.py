@@ -37,7 +37,7 @@ from elmokit.storage.regular import check_regular_files, read_bounded, resolve_o
 MANIFEST = "manifest.json"
 VERSION = 3
 
-#: The record of a chunk: its input and its sizes, as JSON values.
+#: The record of a chunk: a description of its input, and its sizes, as JSON values.
 Record = dict[str, Any]
 #: The records of chunks by number.
 Records = dict[int, Record]
@@ -133,7 +133,7 @@ class ChunkStore(Output):
         path: The output file or directory.
         url: The path or URL of the directory of chunks.
         suffix: The file name suffix of chunks.
-        flags: `resume` and `overwrite` of an `Output`.
+        flags: The arguments `resume` and `overwrite` of `Output`.
 
     Attributes:
         remote: The pyarrow file system; None for local directories.
@@ -292,7 +292,7 @@ class ChunkStore(Output):
 
 
 def check_same_settings(problem: str, previous: Manifest, current: Manifest) -> None:
-    """Raise a `ConfigError` that lists the differences between the settings of two runs."""
+    """Raise a `ConfigError` that lists the differences if the settings of two runs differ."""
     differences = [
         f"{name} was {previous.get(name)!r} and is now {current.get(name)!r}"
         for name in sorted(previous.keys() | current.keys())

@@ -1,7 +1,7 @@
 """Vector files: the vectors of a corpus on disk. The file extension determines the format.
 
 .h5 .hdf5      AllenNLP's layout: datasets "0", "1", ... and `sentence_to_index`  (hdf5.py)
-.npz           a few long arrays with the offsets of the sentences                (arrays.py)
+.npz           a few long arrays, including the offsets of the sentences          (arrays.py)
 .safetensors   the same arrays                                                    (arrays.py)
 .parquet       one row per token                                                  (parquet.py)
 a directory    shards of .parquet, written by many processes or machines          (bulk/shards.py)
@@ -98,8 +98,8 @@ def open_vectors(path: str | Path) -> StoredVectors:
     Args:
         path: An .h5, .npz, .safetensors or .parquet file written by `elmo embed`; an .h5 file
             written by AllenNLP or bilm-tf; a data frame of `elmokit.integrations.arrow` saved as
-            .parquet; or the path or URL of a directory of shards written by `elmo embed`, which is
-            read as the sentences of all documents in order.
+            .parquet; or the path or URL of a directory of shards written by `elmo embed`. A
+            directory contains the sentences of all documents, in order.
     """
     is_remote = "://" in str(path)
     with report_damage(f"Cannot read {path}; it may be damaged"):
@@ -129,14 +129,14 @@ def write_vectors(
     gamma: float = 1.0,
     dtype: DataType = "float32",
 ) -> None:
-    """Write vectors in memory to a file. For a corpus, use `elmokit.bulk.run.embed_corpus`.
+    """Write the result of `embed` to a file. For a corpus, use `elmokit.bulk.run.embed_corpus`.
 
     Args:
         path: The file. The file extension determines the format. An existing file is replaced.
         sentences: The result of `ElmoModel.embed`.
         layer: A layer number, "top", "average", "concat", "mix" or "all".
-        mix: With "mix", the weights s, one per layer, which are not normalized.
-        gamma: With "mix", the scale.
+        mix: With layer "mix", the weights s, one per layer, which are not normalized.
+        gamma: With layer "mix", the scale.
         dtype: "float32" or "float16".
     """
     path = Path(path)

@@ -6,7 +6,7 @@ offsets         (S + 1,)  sentence i is vectors[offsets[i] : offsets[i + 1]]
 token_offsets   (N + 1,)  token k is the bytes tokens[token_offsets[k] : token_offsets[k + 1] - 1]
 places          (S, 2)    position of each sentence: file index and line number
 spans           (N, 2)    start and end of each token in the line (not for tokenized input)
-vectors         (N, L + 1, 2D) for all layers, else (N, 2D); (N, (L + 1) 2D) for "concat"
+vectors         (N, L + 1, 2D) for all layers, else (N, 2D); (N, (L + 1) * 2D) for "concat"
 tokens          (bytes,)  the tokens in UTF-8, "\n" after each:
                           tokens.tobytes().decode().split("\n")[:-1] is the list of tokens
 

@@ -2,8 +2,8 @@ r"""A block: the vectors of some sentences, as a few flat arrays that fit into m
 
 S is the number of sentences, N the number of tokens, V the number of distinct words.
 
-vectors         (K, N, W)   K = L + 1 for all layers, else 1; W = 2D, or (L + 1) 2D for "concat";
-                            tokens are in text order
+vectors         (K, N, W)   K = L + 1 for all layers, else 1; W = 2 * D, or (L + 1) * 2 * D for
+                            "concat"; tokens are in text order
 lengths         (S,)        number of tokens of each sentence
 ids             (N,)        index of the word of each token
 words           (bytes,)    the concatenated words in UTF-8
@@ -227,7 +227,7 @@ def write_safetensors(
 ) -> None:
     """Write a safetensors file.
 
-    Unlike `safetensors.numpy.save_file`, this does not need all arrays in memory.
+    Unlike `safetensors.numpy.save_file`, this function does not need all arrays in memory.
 
     Args:
         file: The file.

@@ -25,7 +25,7 @@ class Layout(Settings):
         layer: A layer, a combination, or "all"; see `elmokit.embed.layer_choice`.
         dtype: "float32", or "float16" with half the size and three significant digits.
         n_layers: Number of layers of the model, L + 1.
-        dim: Size of a layer, 2D.
+        dim: Number of dimensions of a layer, 2 * D.
         mix: With layer "mix", the weights s, one per layer.
         gamma: With layer "mix", the scale.
     """
@@ -54,10 +54,10 @@ class Layout(Settings):
         return self.choice.shape(self.dim)
 
     def select(self, layers: Any) -> Any:
-        """Compute the vectors to store from all layers: (L + 1, n, 2D) -> (K, n, W).
+        """From all layers, compute the vectors to store: (L + 1, n, 2D) -> (K, n, W).
 
         The layers can be a NumPy array or a tensor. K is L + 1 for "all" and 1 otherwise, and W is
-        the last dimension of `shape`.
+        the last element of `shape`.
         """
         vectors = self.choice.apply(layers)
         return vectors if self.layer == "all" else vectors[None]

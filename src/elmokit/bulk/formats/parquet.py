@@ -67,7 +67,7 @@ def write(path: Path, blocks: Iterable[Block], layout: Layout, metadata: GetMeta
 def write_shard(
     file: IO[bytes], block: Block, layout: Layout, documents: Sequence[str], footer: dict[str, Any]
 ) -> None:
-    """Write a shard of a directory, one row per token.
+    """Write a shard of a directory, with one row per token.
 
     Args:
         file: The file.
@@ -265,7 +265,7 @@ def check_size(file: Any, layout: Layout, size: int) -> int:
         size: The size of the file in bytes.
 
     Returns:
-        The maximum size of its content in memory.
+        The maximum size of the file's content in memory, in bytes.
 
     Raises:
         ValueError: The file declares much more content than its size allows.

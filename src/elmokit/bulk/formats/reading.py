@@ -21,7 +21,7 @@ FORMAT_VERSION = 1
 #: Name of the description in the metadata of each format.
 DESCRIPTION = "elmokit"
 
-#: Called after all vectors have been written. Returns additional metadata for the file.
+#: Called after the last block. Returns additional metadata for the file.
 GetMetadata = Callable[[], dict[str, Any]]
 
 
@@ -38,7 +38,7 @@ class StoredSentence(NamedTuple):
 
 
 class StoredVectors(Sequence[StoredSentence], ABC):
-    """The sentences of a vector file or of a directory of shards. Each is read on access.
+    """The sentences of a vector file or of a directory of shards. Each sentence is read on access.
 
     Attributes:
         path: The file or directory.
@@ -125,7 +125,7 @@ def read_description(
     Args:
         text: The description; None for files from other programs, which do not have one.
         guess_layout: Returns the layout of a file without a description. By default, such files
-            raise an error.
+            cause an error.
     """
     if text is None:
         if guess_layout is None:
