@@ -3,7 +3,8 @@
 A query reads only the nearest partitions. The candidates from the database are scored again with
 the stored vectors, so scores are exact and all filters apply, but neighbors in other partitions are
 missed. The number of partitions to read is determined with a sample of tokens: it is the smallest
-power of two with which a search finds the required fraction of their nearest neighbors.
+power of two with which a search finds the required fraction of the nearest neighbors of these
+tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _CANDIDATES = 10  # candidates that are scored again, per requested neighbor
 
 
 def search_approximately(index: TokenIndex, request: SearchRequest) -> list[TopK]:
-    """Return the k tokens nearest to each query among the candidates, for each layer."""
+    """For each layer, return the k candidates nearest to each query."""
     results = []
     for layer, choice in enumerate(request.choices):
         if choice.label not in index.meta.ann:
@@ -48,7 +49,7 @@ def search_approximately(index: TokenIndex, request: SearchRequest) -> list[TopK
 
 
 def _search(index: TokenIndex, choice: LayerChoice, request: SearchRequest) -> TopK:
-    """Return the k tokens nearest to one query in one layer among the candidates."""
+    """Return the k candidates nearest to one query in one layer."""
     nearest = {
         "column": column_name(choice),
         "q": request.queries.vectors[0][0].astype(np.float16),
@@ -85,12 +86,13 @@ def _condition(index: TokenIndex, request: SearchRequest) -> str | None:
 def add_ann(
     index: TokenIndex, choices: Sequence[LayerChoice], *, recall: float = 0.95
 ) -> TokenIndex:
-    """Add an approximate index for one or more stored layers.
+    """Add an approximate index for each of the given layers.
 
     Args:
         index: The index; its directory is changed.
         choices: Stored layers other than layer 0, which has one vector per word.
-        recall: The required recall: the mean fraction of the 10 nearest tokens to find.
+        recall: The required recall: the mean fraction of the 10 nearest tokens that a search must
+            find.
 
     Returns:
         The index with the new approximate indexes; `meta.ann` has their measured recall.
@@ -146,7 +148,7 @@ def _measure(
     queries = index.query_tokens([Query(t.marked, token_id=t.token_id) for t in tokens], [choice])
     request = SearchRequest(queries, [choice], _SAMPLE_K, NeighborFilter(distinct="token"))
     scores = index.search_exactly(request)[0].scores
-    # Ties with the lowest score of the exact search are equally correct.
+    # Other tokens with the lowest score of the exact search are equally correct.
     lowest = np.where(np.isfinite(scores), scores, np.inf).min(axis=1, keepdims=True)
     expected = max(int(np.isfinite(scores).sum()), 1)
     probes = 1

@@ -1,7 +1,7 @@
 """Build a token index in bounded memory; an interrupted build can be resumed.
 
 The text is embedded in chunks, as by `elmo embed` (elmokit/bulk). Each chunk is appended to the
-tables, then `unfinished.json` records their new versions. A resumed build continues with these
+tables, and `unfinished.json` then records their new versions. A resumed build continues with these
 versions and gives the same index as an uninterrupted one. At the end, `unfinished.json` is renamed
 to `index.json`, which makes the latest versions visible (see files.py).
 """
@@ -48,8 +48,8 @@ from elmokit.search.neighbors import sentence_hash
 from elmokit.storage.lock import run_lock
 from elmokit.text.lines import STDIN
 
-#: Approximate bytes of text per chunk: about 13,000 tokens. With the original model, all layers of
-#: these tokens take 160 MB.
+#: Approximate bytes of text per chunk: about 13,000 tokens. With the original model, the vectors of
+#: these tokens in all layers take 160 MB.
 CHUNK_BYTES = 2**16
 
 
@@ -193,11 +193,11 @@ class IndexOutput(Output):
         model: The model.
         settings: Which vectors to store.
         append: Whether to add the text to an existing index.
-        flags: `resume` and `overwrite` of an `Output`.
+        flags: The arguments `resume` and `overwrite` of `Output`.
 
     Attributes:
-        meta: The current content of the tables.
-        resumed_tokens: Tokens in the tables at the start.
+        meta: The manifest, which describes the current content of the tables.
+        resumed_tokens: Number of tokens in the tables at the start of the run.
     """
 
     with_texts = True
@@ -305,7 +305,7 @@ class IndexOutput(Output):
         return {record["chunk"]: record for record in self.meta.records}
 
     def write(self, block: Block) -> int:
-        """Append the tokens of a chunk to the tables, then record it; see `Output`."""
+        """Append the tokens of a chunk to the tables, then record the chunk; see `Output`."""
         versions = dict(self.meta.versions)
         for name, table in self._make_rows(block).items():
             if len(table):
@@ -350,7 +350,7 @@ class IndexOutput(Output):
             table.cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
 
     def _make_rows(self, block: Block) -> dict[str, Any]:
-        """Return the rows of a chunk as an Arrow table for each table of the index."""
+        """Return the rows of a chunk: one Arrow table for each table of the index."""
         import pyarrow as pa
 
         arrays = block.arrays

@@ -53,7 +53,7 @@ class IndexMeta(Settings):
         state: Initial LSTM state of each sentence.
         stored: Label and weights of each stored layer choice.
         n_layers: Number of layers of the model, L + 1.
-        dim: Size of a layer, 2D.
+        dim: Number of dimensions of a layer, 2 * D.
         inputs: The input files, as specified.
         run: All other settings that determine the content.
         tokens: Number of tokens.

@@ -8,7 +8,7 @@
     index.neighbors([results[0].by_layer["layer 2"][0].token_id])  # query by token ID
 
 The search is exact by default: every token is compared, and memory usage does not grow with the
-number of tokens. `ann=True` uses an approximate index instead, if one exists (`elmo index --ann`).
+number of tokens. `ann=True` uses an approximate index instead, which `elmo index --ann` adds.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TokenIndex:
         """Open an index.
 
         Raises:
-            DataError: The directory is not an index, or it is damaged.
+            DataError: The directory is not an index, or the index is damaged.
         """
         folder = Path(folder)
         meta = IndexMeta.read(folder)
@@ -126,18 +126,18 @@ class TokenIndex:
         min_count: int = 1,
         ann: bool = False,
     ) -> list[Neighbors]:
-        """Find the nearest tokens for all queries in one pass over the vectors.
+        """Find the tokens nearest to each query, for all queries in one pass over the vectors.
 
         Args:
-            queries: Strings with a word in brackets, `MarkedWord`, or IDs of tokens in the index. A
-                token is never its own neighbor.
+            queries: Strings with a word in brackets, `MarkedWord` objects, or IDs of tokens in the
+                index. A token is never its own neighbor.
             model: The model that the index was built with. Not needed for token IDs.
             k: Neighbors per query and layer.
             layer: The layers to search, as in `LayerChoice.parse_all`. Default:
                 `default_choices`.
             mix: With layer "mix", the weights s, one per layer.
             filter: Which tokens may be neighbors.
-            min_count: Return only words that occur at least this often in the index.
+            min_count: Return only tokens whose word occurs at least this often in the index.
             ann: Use the approximate index of each layer.
 
         Returns:
@@ -173,7 +173,7 @@ class TokenIndex:
         min_count: int = 1,
         ann: bool = False,
     ) -> list[Neighbors]:
-        """Find the nearest tokens for queries whose vectors are already computed."""
+        """Find the tokens nearest to each query. The vectors of the queries are already known."""
         if min_count < 1:
             raise ConfigError(f"Invalid min_count {min_count}: expected an integer of at least 1.")
         choices = self.default_choices if choices is None else choices
@@ -191,13 +191,13 @@ class TokenIndex:
             return list_neighbors(queries, choices, best, tokens_by_id, self.n_tokens)
 
     def search_exactly(self, request: SearchRequest) -> list[TopK]:
-        """Return the k tokens nearest to each query, for each layer."""
+        """For each layer, return the k tokens nearest to each query."""
         same_word = request.filter.words == "same"
         condition = self.same_word_filter(request.queries.words) if same_word else None
         return self.compare(self._scan("tokens", self.columns(request.choices), condition), request)
 
     def compare(self, batches: Iterable[Any], request: SearchRequest) -> list[TopK]:
-        """Return the k tokens nearest to each query among batches of the token table."""
+        """Like `search_exactly`, but search only the given batches of the token table."""
         search = ExactSearch(request)
         for batch in batches:
             if request.min_count > 1:
@@ -404,7 +404,7 @@ def used_layers(choice: LayerChoice) -> list[int]:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the total size of all files in a directory in bytes."""
+    """Return the total size of all files in a directory, in bytes."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 

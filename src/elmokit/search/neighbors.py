@@ -187,7 +187,7 @@ def neighbors(
 
     Args:
         model: The model.
-        queries: Strings with a word in brackets, or `MarkedWord`.
+        queries: Strings with a word in brackets, or `MarkedWord` objects.
         text: Sentences, as in `embed`: strings, which are tokenized, or lists of tokens. A
             `Passage` also contains the position of the sentence.
         k: Neighbors per query and layer.
@@ -233,7 +233,7 @@ def neighbors(
                 vectors=[np.concatenate([c.apply(h) for h in layers]) for c in choices],
             )
         )
-        # Keep only the sentences of the tokens that are among the nearest.
+        # Keep only the sentences of the tokens that are currently the nearest.
         nearest = collect_ids(search.best)
         neighbors_by_id = {n: neighbors_by_id[n] for n in nearest if n < n_searched}
         for token_id in nearest[len(neighbors_by_id) :]:
@@ -274,8 +274,8 @@ class Query:
 
     Attributes:
         marked: The word.
-        layers: All layers of the word, (L + 1, 2D); None for a token of an index.
-        token_id: The ID of the token, for a token of an index.
+        layers: The vectors of the word in all layers, (L + 1, 2D); None for a token of an index.
+        token_id: The ID of the word's token, if the query is a token of an index.
     """
 
     marked: MarkedWord
@@ -293,7 +293,7 @@ class Tokens(NamedTuple):
     """Tokens to compare, or the queries to compare them with.
 
     Attributes:
-        ids: The ID of each token, (n,); -1 for a query that is not a token of the text.
+        ids: The ID of each token, (n,); -1 for a query that is not a token of an index.
         words: The word ID of each token, (n,). Words that differ only in case have the same ID.
         sentences: The `sentence_hash` of the sentence of each token, (n,).
         positions: The position of each token in its sentence, (n,).
@@ -430,7 +430,7 @@ def list_neighbors(
 
 
 def sentence_hash(tokens: Sequence[str]) -> np.int64:
-    """Return a 62-bit hash of a sentence, to which a position can be added without overflow."""
+    """Return a hash of a sentence with 62 bits, so that adding a position does not overflow."""
     text = "\0".join(tokens).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(text, digest_size=8).digest()
     return np.int64(int.from_bytes(digest, "big") >> 2)
