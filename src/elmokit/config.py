@@ -129,7 +129,10 @@ class LstmConfig(Settings):
 
     @property
     def has_projection(self) -> bool:
-        """Whether cell outputs are projected. As in bilm-tf, equal sizes mean no projection."""
+        """Whether cell outputs are projected.
+
+        As in bilm-tf, there is no projection if `projection_dim` equals `dim`.
+        """
         return self.projection_dim < self.dim
 
     @model_validator(mode="after")

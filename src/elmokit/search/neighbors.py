@@ -275,7 +275,7 @@ class Query:
     Attributes:
         marked: The word.
         layers: The vectors of the word in all layers, (L + 1, 2D); None for a token of an index.
-        token_id: The ID of the word's token, if the query is a token of an index.
+        token_id: The ID of the query token, if the query is a token of an index.
     """
 
     marked: MarkedWord
@@ -430,7 +430,10 @@ def list_neighbors(
 
 
 def sentence_hash(tokens: Sequence[str]) -> np.int64:
-    """Return a hash of a sentence with 62 bits, so that adding a position does not overflow."""
+    """Return a 62-bit hash of a sentence.
+
+    The sum of a hash and a position does not overflow.
+    """
     text = "\0".join(tokens).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(text, digest_size=8).digest()
     return np.int64(int.from_bytes(digest, "big") >> 2)

@@ -241,7 +241,7 @@ def _read_into(tensors: Mapping[str, Tensor], path: Path) -> None:
 def _remove_old(run: Path, progress: Progress, keep: int) -> None:
     """Remove all checkpoints except the newest `keep` and the best.
 
-    Checkpoints of later steps are ignored: they are damaged, and the run will replace them.
+    Checkpoints of later steps are not removed: they are damaged, and the run will replace them.
     """
     newest = f"step-{progress.step:08d}"
     best = f"step-{progress.best_step:08d}"

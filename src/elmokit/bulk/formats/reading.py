@@ -21,7 +21,7 @@ FORMAT_VERSION = 1
 #: Name of the description in the metadata of each format.
 DESCRIPTION = "elmokit"
 
-#: Called after the last block. Returns additional metadata for the file.
+#: Called when all blocks have been received. Returns additional metadata for the file.
 GetMetadata = Callable[[], dict[str, Any]]
 
 
