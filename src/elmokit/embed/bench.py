@@ -1,12 +1,12 @@
 """Measure the speed of embedding by batch size, precision and number of threads.
 
-Before the measurements, `tokens` tokens are embedded to fill the token cache. Then each part of the
-text is embedded twice: first as new text, and again as known text, whose words are all in the
-cache.
+Before the measurements, `tokens` tokens are embedded to fill the token cache. Each later part of
+the text is then embedded twice: first as new text, and again as known text, whose words are all in
+the cache.
 
-In each round, all combinations of precision and threads embed the same sentences, and the median of
-all rounds is reported. Other load on the machine therefore affects all combinations equally.
-Sentence boundaries are not counted as tokens.
+In each round, the same sentences are embedded with all combinations of precision and number of
+threads, so that other load on the machine affects all combinations similarly. The median over all
+rounds is reported. Sentence boundaries are not counted as tokens.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class BenchSettings(Settings):
         precisions: The precisions. Default: all precisions that the model supports on this machine.
         threads: Numbers of CPU threads. Default: torch's default.
         device: The device, as in `elmokit.load`.
-        tokens: Number of tokens to embed before the measurements, and again for each batch size.
+        tokens: Number of tokens to embed before the measurements. About the same number is then
+            measured for each batch size.
         rounds: Number of measurements per configuration.
         text: A text file. Default: the example text.
     """
@@ -109,11 +110,11 @@ class BenchText:
 
 
 def read_text(path: str | Path | None, tokens: int) -> BenchText:
-    """Read complete sentences with about `tokens` tokens, or fewer if the file is shorter.
+    """Read complete sentences with about `tokens` tokens in total, or fewer if the text is shorter.
 
     Args:
-        path: A text file with one paragraph per line. If it is None, examples/corpus.txt is used,
-            or random words if this file is not installed.
+        path: A text file with one paragraph per line. None selects examples/corpus.txt or, if that
+            file is not installed, synthetic sentences.
         tokens: Approximate number of tokens.
     """
     sentences: list[list[str]] = []
@@ -143,7 +144,7 @@ class SentenceSupply:
     """An endless supply of sentences, which starts over at the end of the text.
 
     Attributes:
-        n_restarts: How many times it has started over.
+        n_restarts: Number of times that the text was repeated.
     """
 
     def __init__(self, sentences: Sequence[list[str]]) -> None:
@@ -167,7 +168,7 @@ class SentenceSupply:
 
 
 class Setup(NamedTuple):
-    """A combination of precision and number of threads. Each has its own model and token cache."""
+    """A combination of precision and number of threads, with its own model and token cache."""
 
     precision: str
     threads: int
@@ -224,11 +225,11 @@ def _load(settings: BenchSettings, text: BenchText, report: Row) -> Models:
             report["notes"].append(f"{setup.precision} was not measured: {error}")
             continue
         load_seconds = time.perf_counter() - begin
-        calls = [_time(setup, model, [sentence], 1)["seconds"] for _ in range(_LATENCY_CALLS)]
+        seconds = [_time(setup, model, [sentence], 1)["seconds"] for _ in range(_LATENCY_CALLS)]
         figures = {
             "load_s": round(load_seconds, 3),
-            "first_vector_ms": round(calls[0] * 1000, 2),
-            "sentence_ms": round(statistics.median(calls) * 1000, 3),
+            "first_vector_ms": round(seconds[0] * 1000, 2),
+            "sentence_ms": round(statistics.median(seconds) * 1000, 3),
         }
         report["loads"].append(setup._asdict() | figures)
     lstm, on_gpu = model.config.lstm, model.device.type == "cuda"
@@ -310,7 +311,8 @@ def _rates(timings: Sequence[Row]) -> Row:
 
 def _tokens_needed(settings: BenchSettings) -> int:
     """Return a generous estimate of the number of tokens that all measurements need."""
-    longest = 60  # tokens; few sentences are longer. Calls consist of complete batches.
+    longest = 60  # tokens; few sentences are longer
+    # Each part is extended to complete batches.
     per_round = sum(settings.tokens // settings.rounds + longest * b for b in settings.batches)
     return settings.tokens + 2 * settings.rounds * per_round
 

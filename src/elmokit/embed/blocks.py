@@ -16,13 +16,13 @@ from elmokit.model import packing
 
 #: An LSTM state as the NumPy arrays `cell` and `hidden`, for files and other processes.
 StateArrays = Mapping[str, FloatArray]
-#: An LSTM state: a named tuple of `cell` and `hidden` with one row per text, of any backend.
+#: An LSTM state of any backend: a named tuple of `cell` and `hidden`, with one row per text.
 State = TypeVar("State", bound=tuple[Any, ...])
 Extra = TypeVar("Extra")
 
 
 class TokenIds(NamedTuple):
-    """S tokenized sentences with N tokens, as ids of their distinct words.
+    """S tokenized sentences with N tokens in total, as ids of their distinct words.
 
     Attributes:
         words: The distinct words, in order of first occurrence.
@@ -45,7 +45,7 @@ class TokenIds(NamedTuple):
         """Convert the concatenated tokens of all sentences."""
         words = list(dict.fromkeys(tokens))
         index = dict(zip(words, range(len(words)), strict=True))
-        # These loops run in C.
+        # This loop runs in C.
         ids = np.fromiter(map(index.__getitem__, tokens), np.int32, len(tokens))
         return cls(words, ids, lengths)
 
@@ -56,10 +56,10 @@ class TokenIds(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The tokens of a batch without sentence boundaries, in the order of the sentences.
+    """The tokens of a batch in the order of its sentences, excluding sentence boundaries.
 
     Attributes:
-        sentences: The index of each sentence of the batch in the block.
+        sentences: For each sentence of the batch, its index in the block.
         lengths: The number of tokens in each sentence.
         sources: The position of each token in packed order.
         targets: The position of each token in the block.
@@ -72,7 +72,7 @@ class Batch(NamedTuple):
 
 
 class PendingVectors:
-    """The vectors of a block of sentences, (K, N, W), which may not be ready yet.
+    """The vectors of a block of sentences, shape (K, N, W). They may not have been computed yet.
 
     `PendingTensor` in model.py is the implementation for torch.
     """
@@ -101,7 +101,7 @@ class PendingVectors:
 def batches_by_length(
     lengths: Sequence[int] | NDArray[np.int64], budget: int, max_sentences: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Divide sentences into batches of similar length, and yield the indices of each batch.
+    """Group sentences of similar length into batches, and yield the sentence indices of each batch.
 
     Args:
         lengths: The number of tokens of each sentence.
@@ -126,7 +126,7 @@ def windows(
     """Divide a stream of sentences into consecutive windows of about `budget` tokens.
 
     Args:
-        sentences: The tokens of each sentence, with any other value.
+        sentences: Pairs that consist of the tokens of a sentence and any other value.
         budget: Approximate number of tokens per window.
     """
     return packing.windows(sentences, lambda sentence: len(sentence[0]) + 2, budget)
@@ -144,7 +144,7 @@ def compute_in_order(
         sentences = np.arange(first, min(first + rows, len(lengths)))
         if lengths[sentences].any():
             final = compute_batch(sentences, select_rows(carried, slice(len(sentences))))
-            # If there are fewer sentences than rows, the other rows do not change.
+            # If there are fewer sentences than rows, the states of the other rows do not change.
             for values, new_values in zip(carried, final, strict=True):
                 values[:, :, : len(sentences)] = new_values
     # The next sentence continues row `len(lengths) % rows`, so this row becomes row 0.
@@ -169,7 +169,7 @@ def split_by_sentence(
     n_layers, n, dim = layers.shape
     ends = lengths.cumsum()
     starts = (ends - lengths).repeat(lengths)
-    # The row of each token in layer 0 of the result, and the distance between its layers.
+    # The row of layer 0 of each token in `values`, and the number of rows between its layers.
     targets = n_layers * starts + (np.arange(len(sources)) - starts)
     strides = lengths.repeat(lengths)
     rows = np.empty(n_layers * len(sources), dtype=np.int64)

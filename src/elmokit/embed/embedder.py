@@ -6,10 +6,10 @@ By default, the vectors of a sentence depend only on the sentence and the model.
 initial state of the LSTMs:
 
     "reset"   every sentence starts from zero (the default)
-    "warm"    every sentence starts from a state that is stored with the model, as if it were in the
-              middle of a text
+    "warm"    every sentence starts from a state that is stored with the model, as if the sentence
+              were in the middle of a text
     "carry"   the sentences of a call are one text, and every sentence starts from the final state
-              of the previous one, as in bilm-tf and AllenNLP
+              of the previous sentence, as in bilm-tf and AllenNLP
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Embedder(ABC):
 
     @abstractmethod
     def weights(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yield all arrays that determine the layers, sorted by name."""
+        """Yield the names and values of all arrays that determine the layers, sorted by name."""
 
     @abstractmethod
     def state_arrays(self, state: Any) -> StateArrays:
@@ -141,11 +141,11 @@ class Embedder(ABC):
         """Convert the output of `state_arrays` back to a state."""
 
     def _inference_context(self) -> AbstractContextManager[Any]:
-        """Return a context manager that is entered while vectors are computed."""
+        """Return a context manager that is active while vectors are computed."""
         return self.lock
 
     def _allocate(self, shape: tuple[int, int, int], dtype: str) -> PendingVectors:
-        """Allocate the vectors of a block."""
+        """Allocate memory for the vectors of a block."""
         return PendingVectors(shape, dtype)
 
     @abstractmethod
@@ -161,7 +161,7 @@ class Embedder(ABC):
             initial: The initial state. None is the zero state.
 
         Returns:
-            h_{k,j} in packed order, shape (L + 1, n, 2D), and the state after the last tokens.
+            h_{k,j} in packed order, shape (L + 1, n, 2D), and the final state of each sentence.
         """
 
     @abstractmethod
@@ -200,8 +200,8 @@ class Embedder(ABC):
                 `[["The", "cat"]]` is one sentence of two tokens.
             state: The initial state of each sentence: "reset", "warm" or "carry".
             rows: With `state="carry"`, the number of rows in a batch, that is, the batch size of
-                bilm-tf. Each row is a separate text: sentence i starts from the final state of
-                sentence i - rows.
+                bilm-tf. Each row is a separate text: sentence `i` starts from the final state
+                of sentence `i - rows`.
 
         Returns:
             One `SentenceVectors` per sentence, in input order, or a single `SentenceVectors` for a
@@ -257,11 +257,12 @@ class Embedder(ABC):
         """Compute one vector per text, as `SentenceTransformer.encode` does.
 
         Args:
-            texts: A string, or a list of texts. A string is split into sentences and tokenized. A
-                list of tokens is a single sentence. Every sentence starts from the zero state.
+            texts: A string, or a list of texts, each of which is a string or a list of tokens.
+                Strings are split into sentences and tokenized. A list of tokens is a single
+                sentence. Every sentence starts from the zero state.
             layer: Any layer choice except "all"; see `elmokit.embed.layer_choice`. Default: the
                 average of all layers.
-            pooling: "mean" or "max" over all tokens of a text, or its "first" token.
+            pooling: "mean" or "max" over all tokens of a text, or "first" for its first token.
             mix: With layer "mix", the weights s, one per layer.
             gamma: With layer "mix", the scale.
             batch_size: Accepted for compatibility with sentence-transformers, but ignored. To limit
@@ -271,8 +272,8 @@ class Embedder(ABC):
             convert_to_tensor: Return a tensor instead of a NumPy array.
 
         Returns:
-            The vectors, shape (N, D), or (D,) for a single string. Texts without tokens have zero
-            vectors.
+            The vectors, shape (N, W), or (W,) for a single string. W is 2 * D, or (L + 1) * 2 * D
+            for layer "concat". Texts without tokens have zero vectors.
         """
         from tqdm import tqdm
 
@@ -300,10 +301,10 @@ class Embedder(ABC):
         return encoded[0] if is_single else encoded
 
     def similarity(self, a: Any, b: Any) -> FloatArray:
-        """Return the cosine similarity of each vector of `a` to each vector of `b`, (N, M).
+        """Return the cosine similarity of each vector of `a` to each vector of `b`, shape (N, M).
 
         Args:
-            a: Vectors from `encode`, (N, D) or (D,), or texts, which are encoded first.
+            a: Vectors from `encode`, (N, W) or (W,), or texts, which are encoded first.
             b: Same as `a`.
         """
         return similarity(self._as_vectors(a), self._as_vectors(b))
@@ -381,8 +382,8 @@ class Embedder(ABC):
             state: The initial state of each sentence.
             rows: See `embed`.
             carried: With `state="carry"`, the state that the previous call returned.
-            select: Selects from the layers of a batch: (L + 1, n, 2D) -> (K, n, W). Default: all
-                layers.
+            select: Selects or combines the layers of a batch: (L + 1, n, 2D) -> (K, n, W). Default:
+                all layers.
             dtype: "float32" or "float16".
             cached: Whether to use the token cache. Without the cache, results do not depend on
                 earlier calls, not even in the last bit.

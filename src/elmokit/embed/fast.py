@@ -1,14 +1,14 @@
 """Select the engine for precision="fast" on this CPU, and check its accuracy for a model.
 
-Both steps are performed once, and their results are stored in the user's cache directory:
+The results of both steps are stored in the user's cache directory:
 
 *   Select the fastest kernel. The candidates are timed on a small model in a separate process,
     because they may crash on a CPU that advertises instructions that it does not support.
 *   Check the accuracy for a model, by embedding a few sentences with both precisions. If the mean
-    cosine of any layer with the exact vectors is below 0.999, an error is raised.
+    cosine similarity to the exact vectors is below 0.999 in any layer, an error is raised.
 
 If a candidate times out, the selection is not stored, because the machine may have been busy. If
-the cache directory cannot be written, every process repeats both steps, which takes seconds.
+the cache directory is not writable, every process repeats both steps, which takes a few seconds.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _ROUNDING_SOURCES = tuple(
     for name in ("quantize.py", "kernels/cpu_linear.py", "kernels/int8_lstm.c")
 )
 
-#: Minimum mean cosine with the exact vectors, for every layer.
+#: Minimum mean cosine similarity to the exact vectors, in every layer.
 MIN_COSINE = 0.999
 # Minimum speedup over the exact engine.
 _MIN_SPEEDUP = 1.1
@@ -81,11 +81,11 @@ _CANDIDATES = {
     "native": "int8 with elmokit's own kernel",
 }
 # The model for the trials: large enough to use the same kernels as actual models, and small enough
-# to take only a tenth of a second.
+# for a trial to take only a tenth of a second.
 _TRIAL_MODEL = BiLMConfig(LstmConfig(dim=1024, projection_dim=256), None, n_words=4)
 _TRIAL_LENGTHS = (12, 9) * 16
 
-#: Sentences to measure the accuracy of vectors.
+#: Sentences for measuring the accuracy of vectors.
 SENTENCES = (
     "The children play in the garden , and then they read a book .",
     "In 1998 , Dr. Okonkwo-Smith 's team measured 3.75 % more rainfall than expected .",
@@ -100,7 +100,7 @@ class FastChoice:
 
     Attributes:
         kind: "native" (int8, C kernel), "int8" (int8, torch) or "exact" (nothing is faster).
-        seconds: The time of each working candidate for the same small batch.
+        seconds: The time that each working candidate took for the same small batch.
         failed: Why each of the other candidates failed.
     """
 
@@ -157,7 +157,7 @@ def fast_engine(bilm: BiLM) -> Engine:
 
 
 def fast_head(head: LMHead) -> Head:
-    """Return the fastest softmax of an LM head on this CPU."""
+    """Return the fastest implementation of an LM head on this CPU."""
     if fast_choice().kind == "native" and head.weight.shape[1] % LANES == 0:
         with suppress(NativeError, ElmoError):
             return NativeHead(head, open_library(build(_cache_folder())))
@@ -180,7 +180,7 @@ def make_engine(kind: str, bilm: BiLM) -> Engine:
 
 @functools.cache
 def fast_choice() -> FastChoice:
-    """Return the selected engine for this machine, if possible from the cache."""
+    """Return the selected engine for this machine, from the cache if possible."""
     path = _cache_folder() / f"fast-{_fingerprint_machine()}.json"
     with suppress(ElmoError, TypeError, KeyError):
         cached = FastChoice(**read_json(path))
@@ -215,7 +215,7 @@ def probe_fast() -> FastChoice:
 
 
 def run_process(command: list[str], timeout: float) -> tuple[str, str]:
-    """Run a process that may crash, and return its output and the reason for its failure or ""."""
+    """Run a process that may crash, and return its output and the reason for failure, if any."""
     try:
         proc = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
@@ -293,7 +293,7 @@ def check_accuracy(bilm: BiLM, engine: Engine, kind: str) -> None:
 
 
 def check_cosines(mean_cosines: list[float], name: str, hint: str) -> None:
-    """Raise an error if the mean cosine of any layer with the exact vectors is too low.
+    """Raise an error if the mean cosine similarity to the exact vectors is too low in any layer.
 
     Args:
         mean_cosines: The mean cosine of each layer.
@@ -310,7 +310,7 @@ def check_cosines(mean_cosines: list[float], name: str, hint: str) -> None:
 
 
 def mean_cosines(bilm: BiLM, engine: Engine) -> list[float]:
-    """Embed a few sentences, and return the mean cosine with the exact vectors for each layer."""
+    """Embed sentences, and return each layer's mean cosine similarity to the exact vectors."""
     sentences = [[BEGIN_SENTENCE, *text.split(), END_SENTENCE] for text in SENTENCES]
     packing = Packing.of([len(sentence) for sentence in sentences])
     positions = zip(packing.rows.tolist(), packing.steps.tolist(), strict=True)
@@ -324,7 +324,7 @@ def mean_cosines(bilm: BiLM, engine: Engine) -> list[float]:
 
 
 def _compute_cosines(bilm: BiLM, engine: Engine, x: Tensor, packing: Packing) -> Tensor:
-    """Return the cosine of each vector with the exact vector, shape (L + 1, n)."""
+    """Return the cosine similarity of each vector to the exact vector, shape (L + 1, n)."""
     exact, _ = bilm.contextualize(x, packing)
     fast, _ = engine.contextualize(x, packing)
     return torch.cosine_similarity(exact.float(), fast.float(), dim=-1)
@@ -333,7 +333,7 @@ def _compute_cosines(bilm: BiLM, engine: Engine, x: Tensor, packing: Packing) ->
 def _fingerprint_weights(bilm: BiLM) -> str:
     """Return the fingerprint of a model and of the code that determines rounding.
 
-    It is computed from a sample of the weights, which takes only milliseconds.
+    Only a sample of the weights is read, so that this takes only milliseconds.
     """
 
     def samples() -> Iterator[tuple[str, NDArray[Any]]]:

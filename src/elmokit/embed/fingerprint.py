@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 def fingerprint(model: Embedder, state: str = "reset") -> str:
     """Return a digest of everything that determines the layers of a model.
 
-    Copies of a model in different places have the same fingerprint. A torch model and its ONNX
+    Copies of a model in different directories have the same fingerprint. A torch model and its ONNX
     conversion have different fingerprints, because their vectors are not bit-identical.
 
     Args:
         model: The model.
         state: The initial state of each sentence. With "warm", the digest includes the warm state.
     """
-    # Merge the weights and the warm state by name, with only one array in memory at a time.
+    # Merge the weights and the warm state in the order of their names, one array at a time.
     warm = model.state_arrays(model.warm) if state == "warm" and model.warm is not None else {}
     arrays = heapq.merge(model.weights(), sorted(warm.items()), key=itemgetter(0))
     texts = []

@@ -1,8 +1,9 @@
 """Make models usable in forked processes (`multiprocessing`, spaCy's `n_process`, gunicorn).
 
 A fork copies memory but no threads. A forked child would hang at the first operation that waits for
-a thread of the parent's pool (OpenMP, onnxruntime), or at a lock that another thread of the parent
-held. Therefore, a fork waits until no model is computing, and the child uses a single thread.
+a thread in a pool of the parent (OpenMP, onnxruntime), or at a lock that another thread of the
+parent held. Therefore, a fork waits until no model is computing, and the child uses a single
+thread.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
 
 KEY is a digest of the model's weights, its precision, the state, the data type and the tokens, so
 that vectors of another model or text are never used. The total size is limited: before a new file
-is computed, the least recently used files are removed. Layers that do not fit into the cache are
-computed whenever they are needed. Unfinished files do not count, so several processes that compute
-layers at the same time may exceed the limit until the next file is added.
+is computed, the least recently used files are removed if necessary. Layers that do not fit into the
+cache are computed whenever they are needed. Unfinished files do not count toward the limit, so
+several processes that compute layers at the same time may exceed it until the next file is added.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StoredLayers:
     """Precomputed layers, in memory, in a memory-mapped file or on a GPU.
 
     Args:
-        values: h_{k,j} of all tokens in order, (N, L + 1, 2D).
+        values: h_{k,j} of all tokens of the distinct texts in order, (N, L + 1, 2D).
         lengths: Number of tokens of each distinct text.
         device: The device of the results.
         index: The index of each text among the distinct texts. Default: all texts are distinct.
@@ -90,7 +90,7 @@ class StoredLayers:
             self._on_device = tensor
 
     def padded(self, indices: Sequence[int]) -> Tensor:
-        """Return the layers of the texts with these indices in float32, padded with zeros.
+        """Return the layers of the texts with these indices, padded with zeros, in float32.
 
         Shape:
             indices (B,) -> (L + 1, B, T, 2D)
@@ -144,7 +144,7 @@ class LayerCache:
     """A directory of layers with a size limit.
 
     Args:
-        folder: The directory. Default: `layers` in the cache directory, see `ELMOKIT_HOME`.
+        folder: The directory. Default: `layers` in the cache directory (see `ELMOKIT_HOME`).
         max_bytes: Maximum total size; 0 disables the cache.
         log: Callback for messages.
         progress: Callback for the number of finished tokens.
@@ -172,7 +172,7 @@ class LayerCache:
         state: str = "reset",
         storage: str = "float16",
     ) -> Layers:
-        """Return the layers of texts, from the cache if they fit into it."""
+        """Return the layers of texts, cached if they fit into the cache, otherwise live."""
         distinct, index = _find_distinct(texts)
         values = self.get_array(elmo, distinct, state=state, storage=storage)
         if values is None:
@@ -182,7 +182,7 @@ class LayerCache:
     def get_array(
         self, elmo: ElmoModel, texts: Texts, *, state: str = "reset", storage: str = "float16"
     ) -> NDArray[Any] | None:
-        """Return the layers of all tokens of some texts in order, shape (N, L + 1, 2D).
+        """Return the layers of all tokens of the texts in order, shape (N, L + 1, 2D).
 
         The array is memory-mapped. Returns None if it does not fit into the cache.
         """
@@ -231,7 +231,10 @@ class LayerCache:
                     self._progress("ELMo layers", n_done, shape[0])
 
     def _free_space(self, key: str, n_bytes: int) -> None:
-        """Remove the least recently used files. Processes that have opened them can still read."""
+        """Remove abandoned files and, if necessary, the least recently used files.
+
+        Processes that have opened a file can still read it.
+        """
         finished: list[tuple[float, int, Path]] = []
         for path in self.folder.iterdir():
             unfinished = _UNFINISHED.fullmatch(path.name)
@@ -279,7 +282,7 @@ def _to_storage(layers: NDArray[np.float32], storage: str) -> NDArray[Any]:
 
 
 def _is_abandoned(path: Path, key: str) -> bool:
-    """Return whether the process that was computing a file has died; False if unknown."""
+    """Return whether the process that was computing a file has ended, or False if that is unknown."""
     try:
         with file_lock(path.with_name(f"{key}.lock"), timeout=0) as is_acquired:
             return is_acquired

@@ -85,9 +85,9 @@ class LayerChoice:
         mix: Sequence[float] | None = None,
         gamma: float = 1.0,
     ) -> list[LayerChoice]:
-        """Parse one or more choices, each of which gives one vector per token.
+        """Parse one or more choices, and return choices that give one vector per token.
 
-        "all" means every layer. Repeated choices are returned once.
+        "all" is replaced with one choice for each layer. Repeated choices are returned only once.
         """
         layers = [layer] if isinstance(layer, Layer | LayerChoice) else list(layer)
         if not layers:
@@ -133,11 +133,11 @@ class LayerChoice:
         return tuple(float(self.number in (None, j)) for j in range(self.n_layers))
 
     def shape(self, layer_dim: int) -> tuple[int, ...]:
-        """Return the shape of the result for one token, given the size of a layer, 2D."""
+        """Return the shape of the result for one token, given the dimension of a layer, 2 * D."""
         return (self.n_layers, layer_dim) if self.name == "all" else (self.dim(layer_dim),)
 
     def dim(self, layer_dim: int) -> int:
-        """Return the size of a vector of the result, given the size of a layer, 2D."""
+        """Return the dimension of the resulting vectors, given the dimension of a layer, 2 * D."""
         return self.n_layers * layer_dim if self.name == "concat" else layer_dim
 
     def apply(self, layers: Array) -> Array:
@@ -189,7 +189,7 @@ def _expected(n_layers: int | None, *, allow_all: bool = True) -> str:
 
 
 def check_mix(names: Sequence[str], mix: Sequence[float] | None, gamma: float = 1.0) -> None:
-    """Raise an error if "mix" has no weights, or if weights are given without "mix"."""
+    """Raise an error if "mix" has no weights, or if weights or gamma are given without "mix"."""
     if "mix" in names and mix is None:
         raise ConfigError(
             "layer='mix' requires mix=[...] with one weight per layer (on the command line: "
@@ -206,7 +206,7 @@ def mix_weights(
     gamma: float = 1.0,
     w: Sequence[float] | None = None,
 ) -> NDArray[np.float32]:
-    """Return gamma * s_j for each layer, given s or w, the weights before the softmax."""
+    """Return gamma * s_j for each layer, given s or w (the weights before the softmax)."""
     if s is not None and w is not None:
         raise ConfigError("Expected either s or w (the weights before the softmax), got both.")
     if not np.isfinite(gamma):

@@ -63,8 +63,8 @@ def load(
         device: "auto" (a GPU if available), "cpu", "cuda", "cuda:1", ...
         precision: "exact" uses float32 and gives the same vectors as the original systems. "fast"
             is several times faster and uses int8 on a CPU and bfloat16 on a GPU. An error is raised
-            if its mean cosine with the exact vectors is below 0.999. `elmo doctor` shows the
-            implementation for this machine.
+            if the mean cosine similarity of the "fast" vectors to the exact vectors is below 0.999
+            in any layer. `elmo doctor` shows the implementation for this machine.
         backend: "torch", "onnx" (for ONNX directories, which need onnxruntime but not torch), or
             "auto", which selects the backend for the model.
 
@@ -147,6 +147,6 @@ def thread_count(model: str | None) -> int:
 
 
 def onnx_threads() -> int | None:
-    """Return the value of OMP_NUM_THREADS, which torch also uses, or None if it is not set."""
+    """Return OMP_NUM_THREADS, which torch also uses, or None if it is not a positive integer."""
     value = os.environ.get("OMP_NUM_THREADS", "")
     return int(value) if value.isdecimal() and int(value) else None

@@ -210,10 +210,10 @@ class ElmoModel(Embedder):
         """Return the words that the language models predict at a position.
 
         Args:
-            sentence: A string with one word in brackets, "I [read] the book .", or a list of
-                tokens with `position`. The prediction does not depend on the word itself.
+            sentence: A string with one word in brackets, such as "I [read] the book .", or a list
+                of tokens. The prediction does not depend on the word itself.
             k: Number of words per list.
-            position: The position in a list of tokens, counted from 0.
+            position: The position of the word, counted from 0, if `sentence` is a list of tokens.
             state: The initial state of the language models, "reset" or "warm".
             specials: Include `<S>`, `</S>` and `<UNK>`.
         """
@@ -228,12 +228,12 @@ class ElmoModel(Embedder):
     def neighbors(
         self, query: str | MarkedWord | int, index: Any, k: int = 10, **options: Any
     ) -> Any:
-        """Find the nearest tokens in context; see `elmokit.search.index.TokenIndex.neighbors`.
+        """Find the tokens nearest to a query; see `elmokit.search.index.TokenIndex.neighbors`.
 
         Args:
-            query: A string with a word in brackets, "She [plays] the violin .", a `MarkedWord`, or
-                the ID of a token in the index.
-            index: An index built with this model by `elmo index`, opened with `TokenIndex.open`.
+            query: A string with a word in brackets, such as "She [plays] the violin .", a
+                `MarkedWord`, or the ID of a token in the index.
+            index: An index that `elmo index` built with this model, opened with `TokenIndex.open`.
             k: Number of neighbors per layer.
             options: Other arguments of `TokenIndex.neighbors`: layer, mix, filter, min_count, ann.
         """
@@ -272,7 +272,7 @@ class ElmoModel(Embedder):
 
 
 class PendingTensor(PendingVectors):
-    """The vectors of a block of sentences in a tensor.
+    """The vectors of a block of sentences, stored in a tensor.
 
     A GPU copies the tensor to the host while it computes the next block.
 

@@ -1,4 +1,4 @@
-"""Convert a model to ONNX, and compare its vectors with those of torch before writing it."""
+"""Convert a model to ONNX, and compare the vectors of both models before writing the files."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def export(
         overwrite: Replace an existing ONNX model.
 
     Returns:
-        The errors that config.json contains: for each layer, the largest difference from the
-        vectors of torch, and the mean and the lowest cosine similarity.
+        The accuracy, as stored in config.json: for each layer, the largest difference from the
+        vectors of the torch model, and the mean and the lowest cosine similarity to them.
 
     Raises:
         ConfigError: int8 is not accurate enough for the model.
@@ -44,7 +44,7 @@ def export(
 
 
 def compare(exact: ElmoModel, other: OnnxModel) -> dict[str, Any]:
-    """Embed the same sentences with both models, and return the differences per layer."""
+    """Embed the same sentences with both models, and return the differences for each layer."""
     sentences = _sentences(exact)
     expected, actual = (
         np.concatenate(model.compute(sentences), axis=1) for model in (exact, other)

@@ -50,8 +50,8 @@ class OnnxModel(Embedder):
         cache: The token cache.
     """
 
-    # Larger batches would be slower, because sentences of different lengths need more padding, and
-    # would need more memory, because the graph computes W_x x of all tokens of a batch at once.
+    # Larger batches would be slower, because they would contain more padding, and would need more
+    # memory, because the graph computes W_x x for all tokens of a batch at once.
     batch_tokens = 512
     batch_sentences = 32
     device = "cpu"
@@ -192,7 +192,7 @@ _parent_sessions: list[Any] = []
 
 @contextmanager
 def _onnx_errors(problem: str) -> Iterator[None]:
-    """Convert the errors of onnxruntime, which have no common base class."""
+    """Convert errors of onnxruntime, which have no common base class, to `WeightsError`."""
     try:
         yield
     except Exception as error:
@@ -210,7 +210,7 @@ def _session(graph: Path | bytes, threads: int | None, sizes: dict[str, int | No
     """Open a graph and check that its inputs match config.json.
 
     Args:
-        graph: The path of the file, or its content.
+        graph: The path or the contents of the file.
         threads: Number of threads. If it is None, onnxruntime selects the number.
         sizes: The size of the last axis of each input; None for variable sizes.
     """

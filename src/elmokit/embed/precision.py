@@ -21,13 +21,13 @@ PRECISIONS: tuple[str, ...] = ("exact", "fast")
 
 @contextmanager
 def exact_products(device: torch.device) -> Iterator[None]:
-    """Compute in float32 in this context, without TF32, bfloat16 and autocast.
+    """Compute in float32 in this context, without TF32, bfloat16 or autocast.
 
     Otherwise, matrix products and cuDNN's convolutions on a GPU may round their inputs to TF32.
     On a CPU, `set_float32_matmul_precision("medium")` would allow bfloat16, which kills the process
     on virtual machines that advertise AMX but do not support it.
     """
-    # Enter only contexts that are needed: each call may embed only a single short sentence.
+    # To save time for calls with a single short sentence, enter only the contexts that are needed.
     has_autocast = torch.is_autocast_enabled(device.type)
     autocast = torch.autocast(device.type, enabled=False) if has_autocast else nullcontext()
     cudnn = (

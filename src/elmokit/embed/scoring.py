@@ -1,9 +1,9 @@
 """Score sentences with the forward and backward language models.
 
 The forward LM reads `<S> w1 .. wn` and predicts `w1 .. wn </S>`; the backward LM reads
-`</S> wn .. w1` and predicts `wn .. w1 <S>`. The first symbol of a direction is never predicted. As
-during training, input words are encoded by their characters, and target words that are not in the
-vocabulary are scored as `<UNK>`. Log probabilities are natural logarithms.
+`</S> wn .. w1` and predicts `wn .. w1 <S>`. The first symbol that a direction reads is never
+predicted. As during training, input words are encoded from their characters, and target words that
+are not in the vocabulary are scored as `<UNK>`. Log probabilities are natural logarithms.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SentenceScore:
 
     @property
     def perplexity(self) -> float:
-        """The geometric mean of both perplexities."""
+        """The geometric mean of the two perplexities."""
         return math.sqrt(self.forward_perplexity * self.backward_perplexity)
 
     @property

@@ -4,8 +4,8 @@ They are read from a text file in word2vec or GloVe format, or by name from a pa
 
     glove-6b-50d    GloVe 6B, 400,000 words, 50 dimensions (extra `static`)
 
-A word is looked up as written, and if it is not in the table, in lowercase. Tables such as GloVe 6B
-contain only lowercase words, so "Bank" and "bank" have the same vector.
+A word is looked up as written and, if the table does not contain it, in lowercase. Tables such as
+GloVe 6B contain only lowercase words, so "Bank" and "bank" have the same vector.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StaticVectors:
 
     Attributes:
         name: The name of the table in results.
-        words: The words, in the order of the table (by frequency in GloVe and word2vec).
+        words: The words in the order of the table (sorted by frequency in GloVe and word2vec).
         vectors: One row per word.
     """
 
@@ -69,7 +69,7 @@ class StaticVectors:
         return vectors.reshape(-1)
 
     def look_up(self, words: Sequence[str]) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """Return the vectors of words, (n, D), and a mask. Unknown words have zero vectors."""
+        """Return the vectors of words, (n, D), and a mask of known words. Other vectors are zero."""
         rows = [self.row(word) for word in words]
         is_known = np.array([row is not None for row in rows], dtype=np.bool_)
         vectors = np.zeros((len(rows), self.vectors.shape[1]), dtype=np.float32)
@@ -117,7 +117,7 @@ def _glove() -> StaticVectors:
 
 
 def read_static(path: str | Path) -> StaticVectors:
-    """Read the text format of word2vec (with a header line of two numbers) or GloVe (without).
+    """Read the text format of word2vec (with a header line of two numbers) or GloVe (no header).
 
     Args:
         path: The file, which may be compressed (.gz, .xz, .bz2, .zst).

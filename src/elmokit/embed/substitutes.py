@@ -8,9 +8,10 @@ Neither of them reads the word itself. The combined prediction is
 which is exact if left and right are independent given w. Both factors contain the prior p(w), so
 the product is divided by it once. The result is normalized over the vocabulary.
 
-p(w) is estimated by the log-uniform distribution over ranks from which training draws the negative
-samples, P(k) = log((k + 2) / (k + 1)) / log(V + 1). It is close to the word frequencies, because
-`elmo prepare` sorts the vocabulary by frequency.
+p(w) is estimated with the log-uniform distribution from which training draws the negative samples,
+P(k) = log((k + 2) / (k + 1)) / log(V + 1) for the word at index k of the vocabulary. This
+distribution is close to the word frequencies, because `elmo prepare` sorts the vocabulary by
+frequency.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ class TokenCache:
     Args:
         encode: Computes x_k of distinct tokens, (n, D). The caller holds the lock.
         allocate: Returns an uninitialized table with a given number of rows.
-        lock: The lock of the model, which is held while the table is used, because encoding uses
-            the engine of the model.
+        lock: The lock of the model, which is held during all operations, because encoding uses the
+            engine of the model.
         capacity: Maximum number of tokens. New tokens replace the oldest tokens.
         index: Converts row numbers to an index into the table.
 

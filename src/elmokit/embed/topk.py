@@ -3,7 +3,7 @@
 Each row is a separate search. Scores are added in blocks, in any order. If scores are equal, the
 smaller id wins.
 
-With groups, only the best candidate of each group is kept, for example one token per word.
+With groups, only the best candidate of each group is kept. For example, a group can be a word.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from elmokit.embed.vectors import FloatArray
 from elmokit.errors import ConfigError
 
 # Vectors are reproducible to about 2e-6, so smaller differences between scores are ignored.
-_DIGITS = 6
+_DECIMALS = 6
 _MAX_K = 10**6  # limits the memory, which is allocated at the start
 
 
@@ -27,8 +27,8 @@ class TopK:
         rows: Number of searches.
 
     Attributes:
-        scores: The best scores, best first, shape (rows, k); -inf if there are fewer than k.
-        ids: The ids of the best scores, shape (rows, k); -1 if there are fewer than k.
+        scores: The best scores, best first, shape (rows, k), padded with -inf.
+        ids: The ids of the best scores, shape (rows, k), padded with -1.
     """
 
     def __init__(self, k: int, rows: int = 1) -> None:
@@ -47,14 +47,14 @@ class TopK:
         """Add a block of candidates.
 
         Args:
-            scores: The scores, shape (rows, n). They are rounded to six digits. -inf excludes a
-                candidate.
+            scores: The scores, shape (rows, n). They are rounded to six decimal places. -inf
+                excludes a candidate.
             ids: The ids of the candidates, shape (n,) or (rows, n). They must not be negative, and
                 each id can be added only once.
             groups: The group of each candidate, with the shape of `ids`. Pass groups for all
                 blocks or for none.
         """
-        scores = np.round(scores, _DIGITS)
+        scores = np.round(scores, _DECIMALS)
         ids = np.broadcast_to(ids, scores.shape)
         groups = ids if groups is None else np.broadcast_to(groups, scores.shape)
         for row, values in enumerate(scores):

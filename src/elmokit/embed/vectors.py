@@ -22,7 +22,7 @@ class SentenceVectors:
     """The layers of all tokens of a sentence: R_k in the paper.
 
     Attributes:
-        tokens: The tokens, one per vector.
+        tokens: The tokens of the sentence.
         offsets: (start, end) of each token in the input string, as Python string indices; None if
             the input was a list of tokens.
         layers: h_{k,j}, shape (L + 1, T, 2D). Layer 0 depends only on the word, and the other
@@ -60,7 +60,7 @@ class SentenceVectors:
             w: The weights before the softmax, as stored in a task model, instead of `s`.
 
         Returns:
-            ELMo_k, shape (T, 2D). Without weights, all layers have the same weight.
+            ELMo_k, shape (T, 2D). Without `s` and `w`, all layers have the same weight.
         """
         weights = mix_weights(len(self.layers), s, gamma, w)
         mixed: FloatArray = np.tensordot(weights, self.layers, axes=1)
@@ -112,7 +112,7 @@ class SentenceVectors:
         return f"<SentenceVectors {list(self.layers.shape)}: {shown}>"
 
     def _repr_html_(self) -> str:
-        """Show the tokens in a notebook, each with the nearest tokens of the sentence."""
+        """Show the tokens in a notebook, each with the tokens of the sentence nearest to it."""
         from elmokit import html
 
         shown = self.top[:_MAX_SHOWN]
@@ -130,7 +130,7 @@ class SentenceVectors:
 
 
 def padded(vectors: Sequence[FloatArray]) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Pad the vectors of sentences to a single array, as AllenNLP and bilm-tf do.
+    """Combine the vectors of sentences into one padded array, as AllenNLP and bilm-tf do.
 
     Args:
         vectors: An array for each sentence: `.top`, `.average` or `.mix(...)` of shape (T, 2D), or
@@ -151,7 +151,7 @@ def padded(vectors: Sequence[FloatArray]) -> tuple[FloatArray, NDArray[np.bool_]
 
 
 def normalize(vectors: FloatArray) -> FloatArray:
-    """Scale vectors to length 1, shape (..., D). Zero vectors remain zero."""
+    """Scale the vectors in an array (..., D) to length 1. Zero vectors remain zero."""
     lengths: FloatArray = np.linalg.norm(vectors, axis=-1, keepdims=True)
     lengths[lengths == 0] = 1
     scaled: FloatArray = vectors / lengths
@@ -165,6 +165,6 @@ def similarity(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def cosines(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return the cosine similarity of each row of `a` to the same row of `b`, shape (n,)."""
+    """Return the cosine similarity of corresponding rows of `a` and `b`, shape (n,)."""
     products: FloatArray = np.einsum("nd,nd->n", normalize(a), normalize(b))
     return products
