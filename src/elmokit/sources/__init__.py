@@ -6,9 +6,9 @@
     tfdir       bilm-tf training checkpoints
     onnxdir     ONNX models, which do not need torch
     archive     models in zip files
-    published   names such as `allennlp:original`, downloaded once to a cache
+    published   published models such as `allennlp:original`, downloaded once and cached
     package     models in installed packages
-    hub         `hf://user/model`, downloaded and cached by huggingface_hub
+    hub         models such as `hf://user/model`, downloaded and cached by huggingface_hub
     download    download files over HTTP, and resume interrupted downloads
 
 Loading a file never executes code: weights are safetensors, HDF5 or TensorFlow checkpoints, and

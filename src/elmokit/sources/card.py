@@ -155,7 +155,7 @@ def _describe_error(error: Mapping[str, Any] | None) -> str:
     if not error:
         return ""
     return f"""
-On {error["tokens"]} tokens of the King James Bible, the vectors differ from the float32 vectors
+On {error["tokens"]} tokens of sample sentences, the vectors differ from the float32 vectors
 computed with PyTorch by at most {max(error["largest_difference"]):.1e}. The mean cosine similarity
 is at least {min(error["mean_cosine"]):.6f} in every layer. `config.json` lists the differences by
 layer.

@@ -53,7 +53,7 @@ _NETWORK_ERRORS = (
     TimeoutError,
     ssl.SSLError,
 )
-# Errors that are permanent if no data has been received yet.
+# Errors that are treated as permanent if no data has been received yet.
 _PERMANENT_ERRORS = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError)
 
 _logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def is_url(text: str) -> bool:
 
 
 def cached_path(url: str) -> Path:
-    """Return the cache path of a URL, which includes the host, path and query of the URL."""
+    """Return the cache path of a file, which consists of the host, path and query of its URL."""
     try:
         parts = urlsplit(url)
     except ValueError as error:

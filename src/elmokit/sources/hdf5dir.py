@@ -61,7 +61,7 @@ def load(options: Path, weights: Path, *, vocab: Path | None = None) -> ModelPar
     Args:
         options: The options file.
         weights: The HDF5 file.
-        vocab: The vocabulary. Default: `vocab.txt` in the same directory, if it exists.
+        vocab: The vocabulary. Default: `vocab.txt` in the directory of either file, if it exists.
     """
     bilm = bilm_hdf5.read(options, weights)
     paths = (options.parent / VOCABULARY, weights.parent / VOCABULARY)
@@ -106,7 +106,7 @@ def save(parts: ModelParts, path: Path, *, overwrite: bool = False) -> None:
 
 
 def _choose(folder: Path, kind: str, other: Path | None) -> Path:
-    """Return the only file of a kind, or the file whose name matches `other` or the default name.
+    """Return the only file of a kind, or the only one whose name matches `other` or the kind.
 
     Args:
         folder: The directory of the file.

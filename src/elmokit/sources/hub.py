@@ -77,8 +77,8 @@ def fetch(name: str) -> Path:
 def _download(name: str, repo: str, revision: str) -> Path:
     """Download the files of a model, then update the branch or tag in the cache.
 
-    In this order, an interrupted download does not affect the previous copy. Weights are downloaded
-    after the other files, so a copy is complete if it contains weights.
+    In this order, an interrupted download does not affect the previous copy. The main weight file
+    is downloaded after all other files, so a copy that contains this file is complete.
     """
     from huggingface_hub import HfApi
 
@@ -89,14 +89,14 @@ def _download(name: str, repo: str, revision: str) -> Path:
         # Check the format before downloading weights: other libraries use the same file names.
         config = _snapshot(repo, commit, [CONFIG]) / CONFIG
         read_config(config, modeldir.FORMAT, modeldir.FORMAT_VERSION)
-    small_files = [f for f in files if f != modeldir.WEIGHTS and not hdf5dir.is_weights(f)]
-    _snapshot(repo, commit, small_files)
+    other_files = [f for f in files if f != modeldir.WEIGHTS and not hdf5dir.is_weights(f)]
+    _snapshot(repo, commit, other_files)
     _snapshot(repo, commit, files)
     return _snapshot(repo, revision, files)
 
 
 def _select_files(model: str, files: list[str]) -> list[str]:
-    """Return the files to download: those of a model directory or an AllenNLP or bilm-tf model."""
+    """Return the files of a model directory, or of an AllenNLP or bilm-tf model."""
     top_level = [name for name in files if "/" not in name]
     names = [name for name in top_level if name in modeldir.FILES or _PART.fullmatch(name)]
     if {CONFIG, modeldir.WEIGHTS} <= set(names):
@@ -122,11 +122,11 @@ def _snapshot(repo: str, revision: str, names: list[str], *, local: bool = False
 
 
 def _cached(name: str, repo: str, revision: str, reason: str) -> Path:
-    """Return the directory of the cached copy, if it is complete."""
+    """Return the directory of the cached copy, which must be complete."""
     hint = "Download it once with a network connection, or load a model from a local path."
     try:
         folder = _snapshot(repo, revision, [CONFIG], local=True)
-    # A LocalEntryNotFoundError (a FileNotFoundError in all versions), or an invalid name.
+    # LocalEntryNotFoundError (in all versions, a FileNotFoundError), or an invalid name.
     except (FileNotFoundError, ValueError) as error:
         raise DownloadError(f"{reason}, and {name} is not in the cache. {hint}") from error
     if not modeldir.is_model_dir(folder) and not hdf5dir.is_model(e.name for e in folder.iterdir()):

@@ -1,12 +1,13 @@
 """Save and load model directories in elmokit's format. Loading validates all files.
 
 config.json           the configuration of the biLM, and metadata
-model.safetensors     the weights, named as in the `state_dict`, as float32, float16 or int8; can
-                      be split: model-2.safetensors, ...
+model.safetensors     the weights as float32, float16 or int8, named as in the `state_dict`; may
+                      continue in model-2.safetensors, ...
 vocab.txt             optional: the words of the head, or of a word-input model
 lexicon.json          the words and characters of a model with a lexicon
-head.safetensors      optional: the LM head, `weight` (V, D) and `bias` (V)
-warm.safetensors      optional: the initial state for `state="warm"`, `cell` and `hidden`
+head.safetensors      optional: the LM head, as the tensors `weight` (V, D) and `bias` (V,)
+warm.safetensors      optional: the initial state for `state="warm"`, as the tensors `cell` and
+                      `hidden`
 adagrad.safetensors   optional: the Adagrad accumulators, to continue training
 README.md             the model card
 """
@@ -64,7 +65,7 @@ class ModelParts:
 
     Attributes:
         bilm: The network.
-        vocabulary: The words of the head, or of a word-input model (row i is line i).
+        vocabulary: The words of the head, or of a word-input model, in the order of the weights.
         head: The LM head.
         warm: The initial state for `state="warm"`: cell (2, L, 1, H), hidden (2, L, 1, D).
         accumulators: Adagrad's sums of squared gradients by parameter name, with the prefix `bilm.`

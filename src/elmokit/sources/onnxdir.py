@@ -8,8 +8,8 @@ lexicon.json    the words and characters of a model with a lexicon
 warm.npz        optional: the initial state for `state="warm"`, as the arrays `cell` and `hidden`
 README.md       the model card
 
-`load` and `save` require only numpy, and `build` requires torch and onnx. The LM head is not
-included.
+`load` and `save` require neither torch nor onnx, and `build` requires both. The LM head is not
+included in the directory.
 """
 
 from __future__ import annotations

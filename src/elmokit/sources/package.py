@@ -69,7 +69,7 @@ def build_package(model: Path, output: Path, *, name: str, version: str) -> Path
         version: The version of the package, such as 1.0.0.
 
     Returns:
-        The path of the wheel, which is byte-identical for the same arguments.
+        The path of the wheel. The same model and arguments give a byte-identical wheel.
     """
     if not modeldir.is_model_dir(model):
         problem = "is not one" if model.exists() else "does not exist"

@@ -42,7 +42,7 @@ class PublishedModel(NamedTuple):
         return f"{base.rstrip('/')}/{self.folder}/elmo_{self.folder}_{kind}"
 
     def cached_path(self, kind: str) -> Path:
-        """Return the cache path of the file, which does not depend on the mirror."""
+        """Return the cache path of a file. It is the same for all mirrors."""
         return cache_dir() / "allennlp" / self.folder / f"elmo_{self.folder}_{kind}"
 
 
@@ -97,7 +97,7 @@ def _suggest_new_download(file: Path) -> Iterator[None]:
 
 
 def cached_path(url: str) -> Path:
-    """Return the cache path of a URL, which does not depend on the mirror."""
+    """Return the cache path of the file at a URL. It is the same for all mirrors."""
     for model in PUBLISHED.values():
         for kind in (hdf5dir.OPTIONS, hdf5dir.WEIGHTS):
             if url in (model.url(kind), model.url(kind, _BASE), model.url(kind, _OLD_BASE)):

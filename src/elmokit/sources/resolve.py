@@ -45,7 +45,8 @@ def load_parts(
             (pip install elmokit-english-original); or `hf://user/model` on the Hugging Face Hub.
             Default: the bundled English model.
         weights: The HDF5 weights, if they are not in the same directory as `options.json`.
-        vocab: A vocabulary file, one word per line, if it is not `vocab.txt` in the same directory.
+        vocab: A vocabulary file with one word per line, if it is not `vocab.txt` in the same
+            directory as the model.
     """
     if path is None and weights is not None:
         path, weights = weights, None

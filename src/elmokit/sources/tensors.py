@@ -3,9 +3,9 @@
 Files are memory-mapped, so a model of 374 MB loads in a fraction of a second.
 
 To save space, all weights can be stored as float16, or matrices as int8. The values of an int8
-matrix are q[n, k] * scale[n]; the float32 scales of the rows of `name` are stored in `name.scale`.
-Weights are converted to float32 when they are read. Large files can be split: `model.safetensors`,
-`model-2.safetensors`, ...
+matrix `NAME` are q[n, k] * scale[n], where the tensor `NAME.scale` contains the float32 scale of
+each row. Weights are converted to float32 when they are read. Large files can be split:
+`model.safetensors`, `model-2.safetensors`, ...
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _find_problem(name: str, files: Mapping[str, Any], expected: Mapping[str, Sh
 
 @contextmanager
 def _open_parts(path: Path) -> Iterator[dict[str, Any]]:
-    """Open all parts of a file, and yield a dictionary from tensor names to the open parts."""
+    """Open all parts of a file, and yield a dictionary that maps tensor names to open parts."""
     with ExitStack() as stack:
         files: dict[str, Any] = {}
         for part in (path, *path.parent.glob(f"{path.stem}-[0-9]*{path.suffix}")):

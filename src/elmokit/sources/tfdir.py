@@ -7,8 +7,8 @@
     vocab.txt                            optional: the vocabulary
 
 A checkpoint contains the same tensors as the HDF5 files (`bilm_hdf5.py`), with the names of
-TensorFlow's training graph. It also contains the softmax and the Adagrad accumulator (the sum of
-squared gradients) of each variable, `<variable>/Adagrad`.
+TensorFlow's training graph. It also contains the softmax and, for each variable, the Adagrad
+accumulator (the sum of squared gradients), `<variable>/Adagrad`.
 
     HDF5        RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/W_0           W_P_0               B
     checkpoint  lm/RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/kernel projection/kernel   bias
@@ -163,7 +163,7 @@ def _entries(tensors: Mapping[str, StoredTensor], config: BiLMConfig) -> Iterato
         name = f"lm/{entry.name}"
         for old, new in _RENAMED:
             name = name.replace(old, new)
-        # Models with a single layer have shorter names.
+        # In models with a single layer, the names are shorter.
         short_name = name.replace("/multi_rnn_cell/cell_0", "")
         if name not in tensors and short_name in tensors:
             name = short_name
