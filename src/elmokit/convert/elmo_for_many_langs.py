@@ -1,4 +1,4 @@
-"""Read ELMoForManyLangs models, which consist of one directory per language.
+"""Read ELMoForManyLangs models. Each model is a directory for one language.
 
     config.json           training settings; `config_path` names the architecture file
     cnn_50_100_...json    the architecture; missing in the published zip files
@@ -236,7 +236,7 @@ def _reorder_gates(rows: Array) -> tuple[Array]:
 
 
 def _unpack_bias(bias: Array) -> tuple[Array]:
-    """Reorder the bias of the gates, and subtract the constant 1 from the forget gate."""
+    """Reorder the gate biases, and subtract the constant 1 from the bias of the forget gate."""
     (bias,) = _reorder_gates(bias)
     h = len(bias) // 4
     bias[2 * h : 3 * h] -= FORGET_BIAS

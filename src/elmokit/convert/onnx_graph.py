@@ -1,8 +1,8 @@
 """Build an ONNX graph node by node, with matrix products W x in float32 or int8.
 
-The LSTM operator of ONNX does not support projections, so an LSTM layer is a Scan. elmokit does not
-use torch's exporter, because it needs full control over the body of the Scan, which determines
-speed, rounding and compatibility with old runtimes.
+The LSTM operator of ONNX does not support projections, so an LSTM layer is a Scan. The body
+of the Scan determines speed, rounding and compatibility with old runtimes, so elmokit builds it
+directly instead of using torch's exporter.
 
 ONNX's dynamic quantization uses one scale per batch, so the vector of a token would depend on the
 other tokens in the batch. Instead, W has one scale per row and x one scale per token, as in
@@ -30,7 +30,7 @@ from elmokit.model.quantize import MAX_INT8
 _OPSET = 17
 _IR_VERSION = 8
 
-# Smaller matrices stay float32, because quantizing their input takes more time than it saves.
+# Smaller matrices stay float32, because quantizing x takes more time than the int8 product saves.
 _MIN_INT8_MATRIX_SIZE = 1 << 14
 _ZERO_POINT = 64  # represents 0 in unsigned 7-bit numbers, from 0 to 127
 _BASE = 128  # a 14-bit x is `_BASE` * its upper half + its lower half
@@ -50,7 +50,7 @@ def to_array(parameter: Tensor) -> FloatArray:
 
 
 class Graph:
-    """An ONNX graph under construction. The names of its values are prefixed with its own name.
+    """An ONNX graph under construction. The names of its values begin with the name of the graph.
 
     Args:
         name: The name of the graph.

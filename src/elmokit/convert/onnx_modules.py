@@ -12,7 +12,7 @@ The language models compute all layers from the x_k of a batch of sentences:
 
     x       (B, T, D)      float32, the output of the encoder; padding may have any value
     lengths (B,)           int64, the number of tokens of each sentence
-    cell    (2, L, S, H)   float32, initial states; S is B, or 1 for one state for all sentences
+    cell    (2, L, S, H)   float32, initial states; S is B, or 1 to use one state for all sentences
     hidden  (2, L, S, D)
 
     layers  (L + 1, B, T, 2D)   h_{k,j}, zero for padding

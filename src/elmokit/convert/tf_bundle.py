@@ -11,8 +11,8 @@ type, shape, shard, offset and size.
     handle    offset and size of a block, as varints
     block     entries (length of the key prefix shared with the previous entry, length of the rest
               of the key, length of the value, rest of the key, value), then the restart points,
-              which are the offsets of entries with complete keys, and their number. A block is
-              followed by its compression type (1 byte) and checksum (4 bytes)
+              which are the offsets of entries with complete keys, and the number of restart
+              points. A block is followed by its compression type (1 byte) and checksum (4 bytes)
     message   fields: a varint (field number * 8 + wire type) and a value. Wire type 0 is a varint,
               1 is 8 bytes, 2 is a length and bytes, and 5 is 4 bytes
 

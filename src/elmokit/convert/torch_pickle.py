@@ -2,7 +2,7 @@
 
 Such files are pickles, which can call any function when they are loaded. elmokit reads them with
 `weights_only=True`, which accepts only tensors and plain containers. elmokit requires torch 2.6 or
-newer, because this is not safe in older versions (CVE-2025-32434).
+newer, because `weights_only=True` is not safe in older versions (CVE-2025-32434).
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ def read_parameters(
 
     Args:
         entries: The tensors to read.
-        find: Returns the tensor with a name, or None. A tensor has a `shape` and can be read with
-            `numpy.asarray`.
+        find: Returns the tensor with a given name, or None. A tensor has a `shape` and can be read
+            with `numpy.asarray`.
         names: The names of all tensors in the file, for error messages.
         source: The file, for error messages.
 
