@@ -4,8 +4,8 @@
 
 Names, signatures, shapes, `state_dict` keys and values, and the state carried between calls match
 AllenNLP 2.10.1 (`ElmoEmbedder`: 0.9.0, the last version that included it). Options and weights can
-be paths or URLs. Alternatively, pass anything that `elmokit.load` accepts as the options, and None
-as the weights. `Elmo(..., stateful=False)` starts every call from the zero state. Setting
+be paths or URLs. Alternatively, pass None as the weights, and as the options anything that
+`elmokit.load` accepts. `Elmo(..., stateful=False)` starts every call from the zero state. Setting
 `elmo._elmo_lstm._elmo_lstm.stateful = False`, which AllenNLP also supports, has the same effect.
 
 Differences, mostly in cases where AllenNLP crashes or returns wrong results without an error:
@@ -16,12 +16,12 @@ Differences, mostly in cases where AllenNLP crashes or returns wrong results wit
   vectors for it. A real word at index 0 of `vocab_to_cache` is also an error if it occurs in
   `word_inputs`.
 - These inputs are supported: batches without sentences or with only empty sentences (also in
-  `batch_to_ids`), 4-D input with sentence boundaries, non-contiguous views, and integer types
-  smaller than int64.
-- These calls are supported: a larger batch after `stateful=False`, a smaller batch after
-  `inference_mode`, and `.double()` or `.to(device)` between two batches. The tensors in `_states`
-  are never changed in place, so references to them stay valid. `reset_states(mask)` without a state
-  does nothing.
+  `batch_to_ids`), 4-D input with `keep_sentence_boundaries=True`, non-contiguous views, and integer
+  types smaller than int64.
+- These sequences are supported: a batch with `stateful=False` and then a larger one, a batch in
+  `inference_mode` and then a smaller one, and `.double()` or `.to(device)` between two batches. The
+  tensors in `_states` are never changed in place, so references to them stay valid.
+  `reset_states(mask)` without a state does nothing.
 - Models without skip connections, clipping or projections are supported.
 - Models with `vocab_to_cache` and `requires_grad=True` can be copied and trained for more than one
   step.

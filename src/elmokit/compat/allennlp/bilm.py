@@ -45,7 +45,7 @@ class _ElmoCharacterEncoder(layout.AllenNlpModule):
         self.output_dim = n_filters if projection is None else projection.out_features
 
     def get_output_dim(self) -> int:
-        """Return D."""
+        """Return the dimension of x_k, D."""
         return self.output_dim
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -108,8 +108,8 @@ class ElmoLstm(layout.AllenNlpModule):
     Args:
         bilm: The biLM. Its token encoder is not used.
         requires_grad: Whether the weights can be trained.
-        stateful: Start each row from the final state of the same row in the previous batch, which
-            is stored in `_states`. Otherwise, start from the zero state.
+        stateful: Start each row from the final state of the same row in the previous batch (see
+            `_states`). Otherwise, start from the zero state.
 
     Attributes:
         _states: The final states of the rows: hidden (L, rows, 2D) and memory (L, rows, 2H),
@@ -246,7 +246,7 @@ class _ElmoBiLm(nn.Module):
         self.num_layers = bilm.config.n_layers
 
     def get_output_dim(self) -> int:
-        """Return 2D."""
+        """Return the dimension of a layer, 2 * D."""
         return 2 * self._elmo_lstm.hidden_size
 
     def create_cached_cnn_embeddings(self, tokens: Sequence[str]) -> None:

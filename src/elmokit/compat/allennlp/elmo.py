@@ -96,13 +96,14 @@ class Elmo(nn.Module):
         num_output_representations: The number of mixes.
         requires_grad: Whether the biLM can be trained.
         do_layer_norm: Normalize each layer before mixing, over all tokens of the batch.
-        dropout: Dropout of the mixed vectors.
+        dropout: Dropout probability for the mixed vectors.
         vocab_to_cache: Words to encode in advance, for `word_inputs`. The first word is the
             padding token.
-        keep_sentence_boundaries: Also return the positions of <S> and </S>.
+        keep_sentence_boundaries: Also return the vectors of <S> and </S>.
         scalar_mix_parameters: Fixed weights of the layers, before the softmax.
-        module: A replacement for the biLM with `num_layers` and `get_output_dim()`.
-            `module(inputs, word_inputs)` returns `activations` and `mask` with boundaries.
+        module: A module to use instead of the biLM. It must have `num_layers` and
+            `get_output_dim()`, and `module(inputs, word_inputs)` must return `activations` and
+            `mask`, including sentence boundaries.
         stateful: Start each row of a batch from the final state of the same row in the previous
             batch, as in AllenNLP. If False, start from the zero state, so that the same input
             gives the same vectors.
@@ -155,7 +156,7 @@ class Elmo(nn.Module):
         return [self.get_submodule(f"scalar_mix_{k}") for k in range(self._n_mixes)]
 
     def get_output_dim(self) -> int:
-        """Return the dimension of each representation, 2D."""
+        """Return the dimension of each representation, 2 * D."""
         return int(self._elmo_lstm.get_output_dim())
 
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> dict[str, Any]:

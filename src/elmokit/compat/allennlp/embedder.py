@@ -119,8 +119,9 @@ class ElmoEmbedder:
         Args:
             input_file: The open text file.
             output_file_path: The file to write.
-            output_format: "all" layers, the "top" layer, the "average" or another layer choice.
-            batch_size: Lines per batch.
+            output_format: "all" layers, the "top" layer, the "average" of all layers, or another
+                layer choice.
+            batch_size: Number of lines per batch.
             forget_sentences: Omit `sentence_to_index`.
             use_sentence_keys: Name the datasets after the text of their lines, and omit
                 `sentence_to_index`.
