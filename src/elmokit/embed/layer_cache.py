@@ -282,7 +282,7 @@ def _to_storage(layers: NDArray[np.float32], storage: str) -> NDArray[Any]:
 
 
 def _is_abandoned(path: Path, key: str) -> bool:
-    """Return whether the process that was computing a file has ended, or False if that is unknown."""
+    """Return whether the process that was computing a file has ended. If unknown, return False."""
     try:
         with file_lock(path.with_name(f"{key}.lock"), timeout=0) as is_acquired:
             return is_acquired

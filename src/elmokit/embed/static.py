@@ -69,7 +69,7 @@ class StaticVectors:
         return vectors.reshape(-1)
 
     def look_up(self, words: Sequence[str]) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """Return the vectors of words, (n, D), and a mask of known words. Other vectors are zero."""
+        """Return the vectors of words, (n, D), zero if unknown, and a mask of the known words."""
         rows = [self.row(word) for word in words]
         is_known = np.array([row is not None for row in rows], dtype=np.bool_)
         vectors = np.zeros((len(rows), self.vectors.shape[1]), dtype=np.float32)

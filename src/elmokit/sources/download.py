@@ -71,7 +71,7 @@ def is_url(text: str) -> bool:
 
 
 def cached_path(url: str) -> Path:
-    """Return the cache path of a file, which consists of the host, path and query of its URL."""
+    """Return the cache path of a file, which contains the host, path and query of its URL."""
     try:
         parts = urlsplit(url)
     except ValueError as error:
