@@ -1,8 +1,8 @@
-"""The bidirectional language model, which computes R_k, the vectors of every token in all layers.
+"""The bidirectional language model, which computes R_k, the vectors of token t_k in all layers.
 
-A forward LM predicts t_k from t_1..t_{k-1}, and a backward LM predicts t_k from t_{k+1}..t_N. They
+A forward LM predicts t_k from t_1..t_{k-1}, and a backward LM predicts t_k from t_{k+1}..t_T. They
 share the token encoder and the softmax, but their LSTMs are separate. h_{k,j} is the concatenation
-of the outputs of both LSTMs for token k in layer j.
+of the outputs of both LSTMs for token t_k in layer j.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class BiLM(nn.Module):
                 sentences, the two directions read different sentence boundaries.
 
         Returns:
-            h_{k,j} in packed order, shape (L + 1, N, 2D), and the state after the last token.
+            h_{k,j} in packed order, shape (L + 1, N, 2D), and the final state of each row.
         """
         if state is None:
             state = LstmState.zeros(self.config.lstm, len(packing.lengths), like=x)

@@ -1,4 +1,4 @@
-"""The context-independent token encoders: t_k -> x_k, from characters or a word embedding table.
+"""Context-independent token encoders: t_k -> x_k, from characters or a word embedding table.
 
     characters -> embeddings -> convolutions of several widths -> max over the word -> activation
                -> highway layers -> projection
@@ -47,7 +47,7 @@ class CharacterEncoder(nn.Module):
     def __init__(self, config: CharCnnConfig, projection_dim: int) -> None:
         super().__init__()
         self.config = config
-        # Row 0 (id 0, for padding positions) is always zero and therefore not a parameter.
+        # Row 0 of the table (for padding positions) is always zero and therefore not a parameter.
         self.char_embed = nn.Parameter(torch.empty(N_STORED_CHARACTERS, config.embedding_dim))
         self.convolutions = nn.ModuleList(
             nn.Conv1d(config.embedding_dim, count, width) for width, count in config.filters

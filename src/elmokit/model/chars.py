@@ -1,13 +1,13 @@
 """Convert each token to 50 character ids: its UTF-8 bytes between a begin and an end marker.
 
-As in the original systems, the ids are shifted by one, so that 0 is available for padding positions
+As in the original code, the ids are shifted by one, so that 0 is available for padding positions
 (a row of zeros).
 
     0          padding position (no token)
     1..256     UTF-8 byte b as b + 1
     257, 258   the "characters" of the sentence boundaries <S> and </S>
     259, 260   begin and end of a word
-    261        padding inside a word, after its end marker (with a learned embedding)
+    261        padding inside a word, after the end marker (with a learned embedding)
 
 This module needs numpy but not torch, because ONNX models use it as well.
 """
@@ -33,7 +33,7 @@ _END_WORD = 260
 _PAD_CHAR = 261
 _BOUNDARIES = {BEGIN_SENTENCE: _BEGIN_SENTENCE_CHAR, END_SENTENCE: _END_SENTENCE_CHAR}
 
-#: Number of character embeddings, and number of stored embeddings (row 0 is always zero).
+#: Number of character embeddings, and number of stored ones (all except row 0, which is zero).
 N_CHARACTERS = 262
 N_STORED_CHARACTERS = 261
 
@@ -53,14 +53,14 @@ def is_truncated(token: str, max_characters: int = 50) -> bool:
 def char_ids_table(tokens: Iterable[str], max_characters: int = 50) -> NDArray[np.int64]:
     """Return the ids of tokens: [begin, bytes..., end, pad...], truncated as in bilm-tf.
 
-    As in AllenNLP, the tokens `<S>` and `</S>` are the sentence boundaries. A long token may be
-    truncated inside a multi-byte character.
+    As in AllenNLP, the tokens `<S>` and `</S>` are treated as sentence boundaries. A long token may
+    be truncated inside a multi-byte character.
 
     Returns:
         Character ids, shape (number of tokens, max_characters).
     """
     tokens = list(tokens)
-    # Sentence boundaries are encoded as one character, whose id is set below.
+    # Each sentence boundary is encoded as one character, whose id is set below.
     encoded = [
         b"." if token in _BOUNDARIES else token_bytes(token)[: max_characters - 2]
         for token in tokens
@@ -80,7 +80,7 @@ def char_ids_table(tokens: Iterable[str], max_characters: int = 50) -> NDArray[n
 
 
 def batch_ids(sentences: Sequence[Sequence[str]], max_characters: int = 50) -> NDArray[np.int64]:
-    """Return the ids of a batch of tokenized sentences, padded with zero rows to the longest one.
+    """Return the ids of tokenized sentences, padded with zeros to the length of the longest one.
 
     The sentence boundaries are not included. `elmokit.Elmo` adds them, but `BiLM` does not.
 
@@ -96,7 +96,7 @@ def padded_ids(
     columns: int,
     token_ids: Callable[[Sequence[str]], NDArray[np.int64]],
 ) -> NDArray[np.int64]:
-    """Return the ids of a batch of tokenized sentences, padded with zero rows to the longest one.
+    """Return the ids of tokenized sentences, padded with zeros to the length of the longest one.
 
     Args:
         sentences: The sentences.
@@ -128,7 +128,7 @@ def check_tokens(tokens: Sequence[object], source: str) -> None:
 
 
 def unpadded_length(ids: NDArray[np.int64], pad: int = _PAD_CHAR) -> NDArray[np.int64]:
-    """Return the number of ids of each word before the padding, including the markers.
+    """Return the number of ids of each word, including the markers but not the padding.
 
     Args:
         ids: Character ids, shape (n, C).

@@ -1,4 +1,4 @@
-"""ELMo as a layer of a task model: a frozen biLM and one or more learned mixes."""
+"""ELMo as a layer of a task model: a biLM, frozen by default, and one or more learned mixes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class ElmoOutput(NamedTuple):
     """The output of `Elmo`.
 
     Attributes:
-        representations: ELMo_k for each mix, shape (B, T, 2D); zero at padding positions.
+        representations: For each mix, a tensor of ELMo_k, shape (B, T, 2D); zero at padding
+            positions.
         mask: True for tokens, shape (B, T).
         state: The final LSTM state of each sentence.
     """
@@ -34,12 +35,12 @@ class Elmo(nn.Module):
     """One or more learned mixes of the layers of a biLM.
 
     The paper adds ELMo to the input of a task model, `[x_k; ELMo_k]`, and often also to the output
-    of its RNN, `[h_k; ELMo_k]`, with a separate mix for each: `outputs=2`.
+    of the task model's RNN, `[h_k; ELMo_k]`. The two use separate mixes, so set `outputs=2`.
 
     Args:
         bilm: The biLM, for example `elmokit.load().bilm`.
         outputs: Number of mixes.
-        dropout: Dropout on each mixed vector.
+        dropout: Dropout rate for the mixed vectors.
         layer_norm: See `ScalarMix`.
         s: Fixed weights that sum to 1; see `ScalarMix`.
         w: Fixed weights before the softmax; see `ScalarMix`.
@@ -92,7 +93,7 @@ class Elmo(nn.Module):
 
     @property
     def output_dim(self) -> int:
-        """The size of each representation, 2D."""
+        """The size of a vector in each representation, 2 * D."""
         return self.bilm.config.output_dim
 
     def train(self, mode: bool = True) -> Elmo:
@@ -109,8 +110,8 @@ class Elmo(nn.Module):
 
         Args:
             sentences: Tokenized sentences without boundaries, or their ids: the result of
-                `elmokit.batch_ids(sentences)`, shape (B, T, C), or word ids for a model that reads
-                them, shape (B, T).
+                `token_ids(sentences)`, shape (B, T, C), or, for a model that reads word ids, a
+                tensor of word ids, shape (B, T).
             state: The initial state of the sentences. Default: the zero state.
         """
         if not isinstance(sentences, Tensor):
@@ -130,7 +131,7 @@ class Elmo(nn.Module):
         return [self.dropout(mix(layers, mask)) for mix in self.mixes]
 
     def token_ids(self, sentences: Sequence[Sequence[str]]) -> Tensor:
-        """Return the ids of tokenized sentences for `forward`, padded with zeros."""
+        """Return the ids of tokenized sentences, padded with zeros, as an input for `forward`."""
         if (lexicon := self.bilm.lexicon) is not None:
             return torch.from_numpy(lexicon.batch_ids(sentences))
         cnn = self.bilm.config.char_cnn
@@ -149,7 +150,7 @@ class Elmo(nn.Module):
 
 
 def add_boundaries(ids: Tensor, lengths: Tensor, begin: Tensor, end: Tensor) -> Tensor:
-    """Add boundary ids before and after each row.
+    """Add boundary ids before the first and after the last token of each row.
 
     Shape:
         ids (B, T, ...), lengths (B,), begin and end (...) -> (B, T + 2, ...)
@@ -167,6 +168,6 @@ def remove_boundaries(vectors: Tensor, mask: Tensor) -> Tensor:
     Shape:
         vectors (B, T + 2, 2D), mask (B, T + 2) -> (B, T, 2D)
     """
-    # mask[:, 2:] has as many tokens as the sentence without <S> and </S>.
+    # If a row has n tokens between <S> and </S>, its first n positions of mask[:, 2:] are True.
     padding = ~mask[:, 2:].unsqueeze(-1)
     return vectors[:, 1:-1].masked_fill(padding, 0).contiguous()

@@ -3,12 +3,12 @@
 The ids of a token form a row. As in `chars.py`, all ids are shifted by one, so that 0 is available
 for padding positions (a row of zeros).
 
-    column 0     the word: its index in the list of words + 1 (0 if there is no such list)
-    columns 1..  marker, characters, marker, <pad>, ...: index in the list of characters + 1
+    column 0     the word: 1 + its index in the list of words (0 if there is no such list)
+    columns 1..  marker, characters, marker, <pad>, ...: 1 + index in the list of characters
 
 The marker before a word is `<eow>` and the marker after a word is `<bow>`, because the original
-models were trained with these. Tokens that are too long are truncated before the word is looked up.
-Case and digits are not changed.
+models were trained with this order. Tokens that are too long are truncated before they are looked
+up in the list of words. Case and digits are not changed.
 
 This module needs numpy but not torch, like `chars.py`.
 """
@@ -92,7 +92,7 @@ class Lexicon:
                 )
 
     def token_ids(self, tokens: Sequence[str]) -> NDArray[np.int64]:
-        """Return the ids of tokens. The tokens `<S>` and `</S>` are the sentence boundaries.
+        """Return the ids of tokens. `<S>` and `</S>` are treated as sentence boundaries.
 
         Returns:
             Shape (number of tokens, columns).
@@ -109,7 +109,7 @@ class Lexicon:
         return rows
 
     def batch_ids(self, sentences: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-        """Return the ids of a batch of tokenized sentences, padded with zero rows.
+        """Return the ids of tokenized sentences, padded with zeros.
 
         Returns:
             Shape (B, T, columns).
@@ -141,10 +141,10 @@ def encoder_ids(
         config: The configuration of the biLM.
         lexicon: The lexicon, for a model that has one.
         word_index: Function that returns the index of a word in the vocabulary. Required for a
-            model that reads words.
+            model that reads word ids.
 
     Returns:
-        Shape (number of tokens, columns), or (number of tokens,) for a model that reads words.
+        Shape (number of tokens, columns), or (number of tokens,) for a model that reads word ids.
     """
     if config.char_cnn is not None:
         return char_ids_table(tokens, config.char_cnn.max_characters_per_token)

@@ -1,10 +1,10 @@
-"""The token encoder of ELMoForManyLangs: t_k -> x_k, from a word table and from characters.
+"""The token encoder of ELMoForManyLangs: t_k -> x_k, from a word embedding table and characters.
 
     word       -> embedding                                                    ]
     characters -> embeddings -> convolutions -> max -> activation -> highways  ] -> projection
 
 The characters are encoded as in `charcnn.py`, but they are Unicode characters instead of bytes. The
-projection reads the encoded characters and an embedding of the word. A model may have only one of
+projection reads the encoded characters and an embedding of the word. Some models have only one of
 these inputs.
 """
 
@@ -24,8 +24,8 @@ class LexiconEncoder(nn.Module):
     """Computes x_k from the word ids and character ids of n tokens.
 
     Attributes:
-        lexicon: The words and characters that the ids refer to. It is not part of the weights, so
-            code that loads a model must set it.
+        lexicon: The words and characters that the ids refer to. The lexicon is not part of the
+            weights, so code that loads a model must set it.
 
     Shape:
         ids (n, 1 + C) from `elmokit.model.lexicon` -> (n, D)

@@ -1,17 +1,17 @@
 """The LSTM of the biLM, which has a projection and clips its cell states and outputs.
 
-For token k of a layer, with its input x_k and the state (c, r) after token k-1:
+For token k in a layer with the input x_k and the previous state (c_{k-1}, r_{k-1}):
 
     i, j, f, o = W_x x_k + W_r r_{k-1} + b          input, candidate, forget, output
     c_k = clip(sigmoid(f + 1) * c_{k-1} + sigmoid(i) * tanh(j), cell_clip)
     r_k = clip(W_p (sigmoid(o) * tanh(c_k)), proj_clip)
     h_k = r_k            in the first layer
-    h_k = r_k + x_k      above it, if the model has skip connections
+    h_k = r_k + x_k      in the other layers, if the model has skip connections
 
 The state is (c, r), without the skip connection. The +1 of the forget gate is part of the
 computation and not of the stored bias. Otherwise, weights could not be converted exactly, because
 (b + 1) - 1 is not always equal to b. If a projection would not reduce the dimension, the model has
-none, and r_k = sigmoid(o) * tanh(c_k), without clipping.
+no projection, and r_k = sigmoid(o) * tanh(c_k), without clipping.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LstmState(NamedTuple):
 
 
 class LstmLayer(nn.Module):
-    """One layer of one direction, over a packed batch (see `packing.py`)."""
+    """One layer of one direction, for packed batches (see `packing.py`)."""
 
     def __init__(self, config: LstmConfig) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class LstmStack(nn.Module):
         cells: list[Tensor] = []
         hiddens: list[Tensor] = []
         for index, layer in enumerate(self.layers):
-            # As in bilm-tf, the skip connection adds the input to which dropout has been applied.
+            # As in bilm-tf, the skip connection adds the input after dropout.
             x = F.dropout(x, self.dropout, self.training)
             r, last_cell, last_hidden = layer(x, active, cell[index], hidden[index], starts)
             x = r + x if index > 0 and self.config.use_skip_connections else r

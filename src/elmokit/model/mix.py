@@ -21,12 +21,12 @@ class ScalarMix(nn.Module):
     """One learned mix of the layers.
 
     Args:
-        n_layers: L + 1.
+        n_layers: Number of layers, L + 1.
         layer_norm: `"token"` (or True) normalizes each h_{k,j} to mean 0 and variance 1 before
             mixing (Ba et al. 2016, without learned scale and bias). `"batch"` is AllenNLP's
-            `do_layer_norm`, which uses one mean and variance for all tokens of the batch, so a
-            vector depends on the other sentences of its batch.
-        s: Fixed weights of the layers, which sum to 1.
+            `do_layer_norm`, which uses one mean and one variance per layer for all tokens of the
+            batch, so a vector depends on the other sentences of its batch.
+        s: Fixed weights that sum to 1, one per layer.
         w: Fixed weights before the softmax, like AllenNLP's `scalar_mix_parameters`.
         gamma: Initial value of gamma. If the weights are fixed, gamma is not trained either.
         top_only: Use gamma times the top layer, as in TagLM and CoVe.
@@ -87,7 +87,7 @@ class ScalarMix(nn.Module):
             return F.layer_norm(layer, layer.shape[-1:], eps=_TOKEN_EPS)
         if mask is None:
             mask = layer.new_ones(layer.shape[:-1], dtype=torch.bool)
-        # Sums over an entire batch overflow in half precision.
+        # With 16-bit numbers, sums over an entire batch would overflow or lose precision.
         values = layer.float() if layer.dtype in (torch.float16, torch.bfloat16) else layer
         is_token = mask.unsqueeze(-1)
         count = mask.sum() * layer.shape[-1]
@@ -101,7 +101,7 @@ class ScalarMix(nn.Module):
         A large lambda keeps the mix close to the average of the layers.
 
         Args:
-            strength: lambda. The paper used 0.001 to 1.
+            strength: lambda. The paper used values from 0.001 to 1.
         """
         return strength * (self.w**2).sum()
 

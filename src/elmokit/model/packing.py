@@ -7,8 +7,8 @@ each time step are therefore contiguous:
                d e        active  3   2   1
                f
 
-All computations between the token encoder and the layers use packed batches, so padding cannot
-affect values and takes no time. N is the number of tokens in the batch.
+All computations in the biLM use packed batches, so padding neither affects the results nor takes
+time. N is the number of tokens in the batch.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Packing:
 
     Attributes:
         lengths: Length of each sentence, in the caller's order.
-        active: Number of sentences that have a token in each time step. Never increases.
-            The sum is N.
+        active: For each time step, the number of sentences that have a token. The numbers never
+            increase, and their sum is N.
         order: Sentences by decreasing length, as indices in the caller's order, shape (B,).
         rows: Sentence of each packed token, as an index in the caller's order, shape (N,).
         steps: Time step of each packed token, which is its position in the sentence, shape (N,).
@@ -57,7 +57,7 @@ class Packing:
         order = np.argsort(-length, kind="stable")
         sorted_lengths = length[order]
         longest = int(sorted_lengths[0]) if len(sorted_lengths) else 0
-        # The number of sentences that are longer than each step.
+        # For each step (counted from 0), the number of sentences whose length is greater.
         active = np.searchsorted(-sorted_lengths, -np.arange(longest), side="left")
         starts = np.zeros(longest + 1, dtype=np.int64)
         active.cumsum(out=starts[1:])
@@ -72,7 +72,7 @@ class Packing:
         return len(self.rows)
 
     def positions(self, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the packed positions of the tokens with these sentences and time steps."""
+        """Return the packed position of each token, given its sentence and time step."""
         rank = np.empty_like(self.order)
         rank[self.order] = np.arange(len(rank))
         return self.starts[steps] + rank[rows]

@@ -3,12 +3,12 @@
     q[n, k] = round(w[n, k] / scale[n]),   scale[n] = max_k |w[n, k]| / 127
 
 The quantization is symmetric. For weights, there is one scale per output of the product, and for
-activations, one per token. Products are therefore exact sums of integers, and the result for a
-token does not depend on other tokens.
+activations, one per token. Products are exact sums of integers, so the result for a token does not
+depend on other tokens.
 
 Some activations have outliers. For example, the maximum of sigmoid(o) tanh(c) in a trained model is
-25 times its typical value. Such activations would lose too much precision in 8 bits, so they are
-split into a high and a low half of 8 bits each, 256 * high + low.
+25 times the typical value. Such activations would lose too much precision in 8 bits, so they are
+quantized to 16 bits and split into two int8 halves: 256 * high + low.
 """
 
 from __future__ import annotations

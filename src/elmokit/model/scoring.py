@@ -2,7 +2,7 @@
 
 Let t_i be the tokens of a text, including the `</S>` of each sentence, and p_i the token before
 t_i, or `<S>` if t_i begins a sentence. The forward LM reads p_i and predicts t_i. The backward LM
-reads t_i and predicts p_i. The first token that a direction reads is never predicted.
+reads t_i and predicts p_i. A direction never predicts the first token that it reads.
 
 Both directions process segments of several texts at once. The outputs of many positions are
 collected, and the softmax is computed for all of them together.
@@ -26,12 +26,11 @@ from elmokit.model.packing import Packing, windows
 # Number of texts to process in parallel, and number of tokens per call.
 _ROWS, _ROWS_ON_GPU = 128, 1024
 _SEGMENT_TOKENS, _SEGMENT_TOKENS_ON_GPU = 8192, 65536
-# Limits on the number of steps per call. On a GPU, a call with at most 512 steps of one text uses a
-# CUDA graph.
+# Limits on the number of steps per call.
 _MIN_STEPS, _MAX_STEPS = 64, 512
-# Number of tokens whose distinct words are encoded together.
+# Approximate number of tokens in a window. The distinct words of a window are encoded together.
 _WINDOW_TOKENS = 1 << 18
-# Number of positions to collect for the softmax.
+# Number of positions to collect before the softmax is computed.
 _POSITIONS = 4096
 
 
@@ -51,10 +50,10 @@ class TextTypes(NamedTuple):
 
     Attributes:
         encode: Computes x_k of types, (n,) -> (n, D).
-        words: Converts types to word ids of the head, (n,) -> (n,).
+        words: Converts types to word ids in the vocabulary of the head, (n,) -> (n,).
         begin: The type `<S>`.
         end: The type `</S>`.
-        unknown: The word id of `<UNK>` in the head.
+        unknown: The word id of `<UNK>` in the vocabulary of the head.
     """
 
     encode: Callable[[NDArray[np.int64]], Tensor]
@@ -72,7 +71,7 @@ class Losses(NamedTuple):
 
     Attributes:
         values: The losses of the forward and the backward LM, shape (2, length of the text).
-        unknown: Whether the target is `<UNK>`, same shape.
+        unknown: Whether each target is `<UNK>`, same shape.
     """
 
     values: NDArray[np.float64]
@@ -107,9 +106,10 @@ class Scorer:
 
         Args:
             types: The types of the texts.
-            texts: The types of the sentences of each text, with `</S>` after each sentence. The
+            texts: For each text, the types of its tokens, with `</S>` after each sentence. The
                 state is carried over from sentence to sentence within a text.
-            start: The initial state of each text, as a single row. Default: the zero state.
+            start: The initial state, a single row that is used for all texts. Default: the zero
+                state.
 
         Yields:
             The index of each text and its losses. The longest texts come first.

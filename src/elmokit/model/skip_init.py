@@ -16,8 +16,8 @@ _INITIALIZERS = {"uniform_", "normal_", "zero_", "fill_", "constant_", "kaiming_
 def skip_init() -> Iterator[None]:
     """Create modules in this context without allocating or initializing their weights.
 
-    Initializing tensors on the meta device would import torch's compiler, which takes a second, so
-    the initialization is skipped.
+    On the meta device, initializers would spend a second importing torch's compiler, so they are
+    skipped.
     """
     with torch.device("meta"), _NoInit():
         yield

@@ -2,8 +2,8 @@
 
 Both directions share the weights and the bias, just as they share the token encoder. Training
 compares the true word with a sample of other words (the negatives), which are drawn from a
-log-uniform distribution over ranks. If the vocabulary is sorted by frequency, this is close to the
-distribution of words in text.
+log-uniform distribution over ranks. If the vocabulary is sorted by frequency, this distribution is
+close to that of words in text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LMHead(nn.Module):
         """Return -log p of each target over the vocabulary, in bounded memory.
 
         Shape:
-            h (n, D), targets (n,) -> (n,) in float64, so that sums over long texts are exact
+            h (n, D), targets (n,) -> (n,) in float64, so that sums over long texts are accurate
         """
         rows, words = _BLOCK_ON_GPU if h.is_cuda else _BLOCK
         log_sums = torch.cat([self._log_sum_exp(block, words) for block in torch.split(h, rows)])
@@ -75,8 +75,8 @@ class LMHead(nn.Module):
     def sampled_loss(self, h: Tensor, targets: Tensor, sample: Sample) -> Tensor:
         """Return -log p of each target, normalized over the target and the sampled words.
 
-        The log of the expected count of a word in a sample is subtracted from its logit. If the
-        target is one of the sampled words, it is not counted twice.
+        From the logit of each word, the log of the word's expected count in the sample is
+        subtracted. If the target is one of the sampled words, it is not counted twice.
 
         Shape:
             h (n, D), targets (n,) -> (n,)
@@ -104,9 +104,9 @@ class Sample(NamedTuple):
 
     Attributes:
         words: The ids of the words, shape (K,).
-        time: Duration of the race (see `draw_sample`), a scalar. A word with probability P is in
-            the sample with probability 1 - exp(-P * time). Infinite if the sample contains all
-            words.
+        time: Duration of the race (see `draw_sample`), a scalar; infinite if the sample contains
+            all words. A word with probability P is in the sample with probability
+            1 - exp(-P * time).
         n_words: Size of the vocabulary, V.
     """
 
@@ -123,10 +123,10 @@ class Sample(NamedTuple):
 def draw_sample(n_words: int, size: int, generator: torch.Generator) -> Sample:
     """Draw distinct words with log-uniform probabilities.
 
-    Drawing with replacement until there are `size` distinct words is equivalent to a race, in which
+    Drawing with replacement until there are `size` distinct words is equivalent to a race in which
     word v arrives after an exponentially distributed time with rate P(v), and the first `size`
-    words win. The race ends when the next word arrives. This requires neither a loop nor
-    synchronization with the device.
+    words win. The race ends when the next word arrives. Simulating the race requires neither a loop
+    nor synchronization with the device.
 
     Args:
         n_words: Size of the vocabulary, V.

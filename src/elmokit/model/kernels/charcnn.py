@@ -1,11 +1,10 @@
-"""The token encoder for the distinct words of a batch, computed as a few large matrix products.
+"""Encode the distinct words of a batch with a few large matrix products.
 
 A convolution over 16 channels does not use a GPU efficiently. Here, the filters of all widths are
 computed as one matrix product: each window of `max_width` characters is a row, and narrower filters
 are padded with zeros. The result is exact if each word is followed by `max_width` padding
 characters: the omitted windows contain only padding, and so does one of the windows that are
-included. Longer words do not have enough padding, so each filter uses only the windows that fit
-into the columns.
+included. For words with less padding, each filter uses only the windows that fit into the columns.
 
 The reference implementation is `elmokit.model.charcnn.CharacterEncoder`.
 """
@@ -31,8 +30,8 @@ def _max_forward(
     out_ptr,  # (u, F)
     argmax_ptr,  # (u, F) uint8: index of the window with the maximum
     n_windows_ptr,  # (F,): number of windows to use
-    P: tl.constexpr,
-    N: tl.constexpr,
+    P: tl.constexpr,  # number of windows per word
+    N: tl.constexpr,  # F
     LIMITED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -120,9 +119,10 @@ class EncoderWeights(NamedTuple):
 
     Attributes:
         encoder: The reference module.
-        table: Character embeddings with a row of zeros for padding, shape (262, e).
+        table: Character embeddings with a row of zeros for padding positions, shape (262, e).
         filters: All filters as one matrix, and their biases.
-        highways: For each highway layer, weight and bias of the transform, and of the carry gate.
+        highways: For each highway layer, the weight and bias of the transform, and those of the
+            carry gate.
         projection: Weight and bias of the projection, if the model has one.
     """
 
@@ -154,12 +154,13 @@ class EncoderWeights(NamedTuple):
 
 
 def encode_types(weights: EncoderWeights, groups: Sequence[Tensor]) -> Tensor:
-    """Encode distinct words, grouped by their number of columns.
+    """Encode distinct words, which are grouped by number of columns.
 
     Args:
         weights: The token encoder.
         groups: Character ids (u, C) of the words of each group. C is at least the length of the
-            longest word of the group plus the widest filter, or the total number of columns.
+            longest word of the group plus the width of the widest filter, unless C is the maximum
+            number of characters per token.
 
     Returns:
         x of all words, in the order of the groups, shape (U, D).
@@ -171,7 +172,7 @@ def encode_types(weights: EncoderWeights, groups: Sequence[Tensor]) -> Tensor:
         n_windows = None
         if ids.shape[1] >= config.max_characters_per_token:
             n_windows = _count_windows(encoder, ids.shape[1], ids.device)
-            ids = F.pad(ids, (0, config.max_width - 1))  # character 0 is padding
+            ids = F.pad(ids, (0, config.max_width - 1))  # the embedding of id 0 is zero
         windows = _windows(ids, weights.table, config.max_width)
         pooled.append(_ConvMax.apply(windows, filters, n_windows))
     x = torch.cat(pooled) + bias
@@ -189,8 +190,8 @@ def _windows(ids: Tensor, table: Tensor, width: int) -> Tensor:
     Shape:
         ids (u, C), table (262, e) -> (u, C - width + 1, width * e)
     """
-    # Multiply by one-hot rows instead of looking up embeddings. The gradient is also a product,
-    # whereas the gradient of a lookup would add millions of rows to 262 rows.
+    # Multiply one-hot rows by the table instead of looking up embeddings. The gradient is then also
+    # a product, whereas the gradient of a lookup would add millions of rows to 262 rows.
     characters = torch.arange(N_CHARACTERS, device=ids.device, dtype=ids.dtype)
     one_hot = (ids.unsqueeze(-1) == characters).to(table.dtype)  # (u, C, 262)
     embedded = one_hot @ table  # (u, C, e)

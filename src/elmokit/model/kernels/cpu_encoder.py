@@ -2,8 +2,8 @@
 
 Each window of `max_width` characters is a row, and narrower filters are padded with zeros. The
 result is exact if each word is followed by `max_width` padding characters: the omitted windows
-contain only padding, and so does one of the windows that are included. Longer words do not have
-enough padding and use the reference convolutions.
+contain only padding, and so does one of the windows that are included. Words with less padding are
+encoded with the reference convolutions.
 
 The reference implementation is `elmokit.model.charcnn.CharacterEncoder`.
 """

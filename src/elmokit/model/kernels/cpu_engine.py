@@ -4,7 +4,7 @@ The two directions are independent, so each runs in its own thread with half of 
 parallel matrix products, this requires no synchronization. Layers write directly to the result.
 
 In int8, x_k and r_{k-1} are quantized to 8 bits, and the input of the projection to 16 bits (see
-`quantize.py` for the reason). Biases, gates and states are float32.
+`quantize.py` for the reason). Biases, gates and states are in float32.
 
 The reference implementation is `elmokit.model.bilm.BiLM`; in float32, only the order of
 summation differs.

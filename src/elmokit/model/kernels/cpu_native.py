@@ -1,6 +1,6 @@
 """LSTM layers and the LM head in int8, computed by a C kernel (int8_lstm.c).
 
-The kernel fuses products, gates and cells, and computes the same integers as
+The kernel combines products, gates and cell updates, and computes the same integer sums as
 `cpu_linear.Int8Linear`. On first use, it is compiled with the system's C compiler and stored in the
 user's cache directory. It is not used without a compiler, or on CPUs without AVX-512 VNNI. The
 vectors of a sentence are bit-identical in any batch.
@@ -67,7 +67,7 @@ class _Layer(ctypes.Structure):
 
 
 def library_path(folder: Path) -> Path:
-    """Return the path of the compiled kernel, which depends on the source code and the machine."""
+    """Return the path of the compiled kernel. The name depends on the source and the machine."""
     version = (SOURCE.read_text("utf-8"), str(_OPTIONS), platform.machine(), sys.platform)
     return folder / f"int8_lstm-{fingerprint_texts(version)}.so"
 
@@ -139,7 +139,7 @@ class NativeLayer:
         bias = sigmoids_first_bias(layer)[order].contiguous()
         wx, sx = _pack(sigmoids_first(layer.weight_input)[order], library)
         wr, sr = _pack(sigmoids_first(layer.weight_recurrent)[order], library)
-        self._tensors = [wx, sx, wr, sr, bias]  # keeps them alive, because the struct has pointers
+        self._tensors = [wx, sx, wr, sr, bias]  # kept alive, because the struct points to them
         wp = sp = None
         if layer.weight_projection is not None:
             wp, sp = _pack(layer.weight_projection.detach(), library)

@@ -1,12 +1,12 @@
-"""Run the LSTMs of a biLM on a GPU for inference, all layers and directions in parallel.
+"""Run the LSTMs of a biLM on a GPU for inference, with all layers and directions in parallel.
 
-As in training (`wavefront.py`), layer j processes token s - j in slot s, and all 2L LSTMs (one per
-layer and direction) share one matrix product. No activations are stored for a backward pass. The
-batch is packed (see `packing.py`), so later slots contain fewer sentences. Launching the kernels of
-a slot from Python takes longer than running them, so a few slots at a time are captured in a CUDA
-graph, with one graph for each number of rows. Graphs have fixed memory addresses, so all batches
-use the same buffers, and the kernels read the current slot and its number of sentences from GPU
-memory.
+As in training (`wavefront.py`), layer j processes step s - j in slot s, and all 2L LSTMs (one per
+layer and direction) share batched matrix products. No activations are stored for a backward pass.
+The batch is packed (see `packing.py`), so later slots contain fewer sentences. Launching the
+kernels of a slot from Python takes longer than running them, so a few slots at a time are captured
+in a CUDA graph, with one graph for each number of rows. Graphs have fixed memory addresses, so all
+batches use the same buffers, and the kernels read the current slot and its number of sentences from
+GPU memory.
 
 In the shapes below, G = 2L is the number of LSTMs, with the index g = 2 * layer + direction.
 
@@ -43,7 +43,7 @@ _BLOCK = 1024
 _ROW_STEP = 64
 # Maximum number of distinct row counts, and therefore of graphs.
 _MAX_GRAPHS = 32
-# Number of slots per graph. Must be even, because the inputs of even and odd slots alternate.
+# Number of slots per graph. Must be even, because even and odd slots use different input buffers.
 _SLOTS = 4
 # Number of words to encode at once.
 _WORDS = 512
@@ -91,8 +91,8 @@ def _output(
     carried_ptr,  # (G, B, D) float32: r_k of the latest token of each sentence
     x_ptr,  # (2, N, D): the input of each direction
     layers_ptr,  # (LAYERS + 1, N, 2D)
-    plan_ptr,  # number of active sentences (S) and index of the first token (S) of each step,
-    # starting with step 1 - LAYERS; reversal (N)
+    plan_ptr,  # for each step from 1 - LAYERS, the number of active sentences (S) and the index of
+    # the first token (S); then the reversal (N)
     slot_ptr,  # the first slot of the graph
     offset,  # the index of the slot within the graph
     n_rows,  # B
@@ -104,7 +104,7 @@ def _output(
     SKIP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write r_k to the next token's inputs, and h_k to those of the layer above and to the result.
+    """Write r_k to the next token's inputs, and h_k to the layer above and to the result.
 
     For layer 0, also copy the next x_k to the inputs.
     """
@@ -190,7 +190,7 @@ class CudaEngine:
             return self.bilm.contextualize(x, packing, state)
         if self._workspace is None or not self._workspace.fits(packing):
             sizes = (0, 0, 0) if self._workspace is None else self._workspace.sizes
-            self._workspace = None  # release its memory first
+            self._workspace = None  # release the old buffers first
             self._workspace = _Workspace(self, packing, sizes)
         order = to_device(packing.order, self.device)
         initial = None if state is None else state.select(order)
@@ -205,7 +205,7 @@ class _Workspace:
 
     Args:
         engine: The engine.
-        packing: A batch that must fit.
+        packing: A batch for which the buffers must be large enough.
         min_sizes: The minimum numbers of sentences, steps and tokens.
     """
 
@@ -228,7 +228,8 @@ class _Workspace:
         self.cells = buffer(g, self.rows, h, dtype=torch.float32)
         self.carried = buffer(g, self.rows, d, dtype=torch.float32)
         self.layers = buffer(n_layers + 1, self.tokens, 2 * d, dtype=torch.float32)
-        # Before the first and after the last token of a layer, no sentences are active in it.
+        # Includes the steps before the first and after the last token of each layer, in which no
+        # sentences are active.
         self.plan_steps = steps + 2 * n_layers + _SLOTS
         self.plan = buffer(2 * self.plan_steps + self.tokens, dtype=torch.int32)
         self.slot = buffer(1, dtype=torch.int32)
@@ -269,7 +270,7 @@ class _Workspace:
         return self.layers[:, :tokens].clone(), LstmState(cell, hidden)
 
     def _set_plan(self, packing: Packing) -> None:
-        """Copy the number of sentences and the first token of each step, and the reversal."""
+        """Copy the number of sentences and first token of each step, and the reversal, to the GPU."""
         active = np.asarray(packing.active)
         plan = np.zeros(2 * self.plan_steps + packing.n_tokens, dtype=np.int32)
         first = self.config.n_layers - 1

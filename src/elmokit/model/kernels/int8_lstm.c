@@ -1,13 +1,14 @@
-/* A projected LSTM layer and the softmax in int8, for CPUs with AVX-512 VNNI. Requires only libm.
- * cpu_native.py compiles this file on first use, and prepares the arrays.
+/* An LSTM layer and the softmax in int8, for CPUs with AVX-512 VNNI. This file requires only libm.
+ * cpu_native.py compiles it on first use, and prepares the arrays.
  *
  * Weights are stored as unsigned bytes q + 128, because the VNNI instruction multiplies unsigned and
  * signed integers. Subtracting 128 * sum(activations) from each sum gives the exact result:
  *     sum_k (q_w + 128) q_a - 128 sum_k q_a = sum_k q_w q_a
  *
- * Columns are grouped in tiles of 64. In the gate products, a tile contains the four gates i, f, o, j
- * of 16 units, so that a cell is updated while the sums are still in registers. Within a tile, four
- * inputs of a column are adjacent: packed[tile][k / 4][vector 0..3][column 0..15][k % 4].
+ * Columns are grouped into tiles of 64. In the gate products, a tile contains the gates i, f, o, j
+ * of 16 units, so that cells can be updated while the sums are still in registers. Within a tile,
+ * four consecutive inputs of a column are adjacent:
+ *     packed[tile][k / 4][vector 0..3][column 0..15][k % 4]
  */
 #include <math.h>
 #include <stdint.h>
@@ -88,7 +89,7 @@ TARGET static float quantize_wide(const float *x, int64_t k, int8_t *high, int8_
 }
 
 /* Integer sums of one tile of columns for 1 to 6 rows. Each sum is a separate variable, because
- * compilers would store an array of sums in memory, which halves the speed. */
+ * compilers would store an array of sums in memory, which would halve the speed. */
 #define ROW_ZERO(r) __m512i s##r##0 = zero, s##r##1 = zero, s##r##2 = zero, s##r##3 = zero;
 #define ROW_ADD(r)                                      \
     {                                                   \
@@ -179,7 +180,7 @@ typedef struct {
     int32_t *offset;  /* (rows,) */
 } Quantized;
 
-/* Compute one tile of gates = W_x x + b, which has 4H values per row in tile order. */
+/* Compute one tile of W_x x + b. `gates` has 4H values per row, in tile order. */
 TARGET static void input_rows(int rows, const Layer *l, Quantized x, int64_t first, int64_t tile,
                               float *gates) {
     __m512i acc[ROWS][4];
@@ -193,7 +194,8 @@ TARGET static void input_rows(int rows, const Layer *l, Quantized x, int64_t fir
         }
 }
 
-/* Update 16 cells: c <- clip(sigmoid(f) c + sigmoid(i) tanh(j)), h = sigmoid(o) tanh(c). */
+/* Update 16 cells of each row: c <- clip(sigmoid(f) c + sigmoid(i) tanh(j)), and
+ * h = sigmoid(o) tanh(c). f includes the constant of the forget gate. */
 TARGET static void cell_rows(int rows, const Layer *l, Quantized r_in, int64_t first, int64_t tile,
                              const float *gates, float *const *cell, float *h) {
     __m512i acc[ROWS][4];
@@ -217,7 +219,7 @@ TARGET static void cell_rows(int rows, const Layer *l, Quantized r_in, int64_t f
     }
 }
 
-/* r = clip(W_p h), with h quantized to a high and a low half. */
+/* r = clip(W_p h), with h quantized as a high and a low half. */
 TARGET static void projected_rows(int rows, const Layer *l, Quantized high, Quantized low,
                                   int64_t first, int64_t tile, float *r_out) {
     __m512i acc[ROWS][4], acc_low[ROWS][4];
@@ -328,7 +330,7 @@ TARGET int elmo_lstm_layer(const Layer *l, const float *in, float *out, int64_t 
             }
             position_of_step += active[last];
         }
-        if (n_tokens == 0) break; /* no sentence of this shard has more tokens */
+        if (n_tokens == 0) break; /* no sentence of this shard has any tokens left */
         input_product(l, x, n_tokens, gates);
         int64_t row0 = 0;
         for (; s < last; start += active[s], s++) {

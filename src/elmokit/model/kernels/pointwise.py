@@ -15,7 +15,7 @@ FORGET_BIAS = tl.constexpr(1.0)
 
 @triton.jit
 def _tanh(x, FAST: tl.constexpr):
-    """Compute tanh. FAST selects a GPU instruction with 11-bit precision, enough for bfloat16."""
+    """Compute tanh. FAST selects a GPU instruction with 11-bit precision (bfloat16 has 8 bits)."""
     if FAST:
         y = tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -46,7 +46,7 @@ def _carry_factor(starts_ptr, direction, step, row, n_steps, n_rows):
 
 @triton.jit
 def step_cell(
-    z,  # pointers to the products of gate i; those of j, f and o follow at H, 2H and 3H
+    z,  # pointers to the products of gate i; those of j, f and o follow at H, 2 * H and 3 * H
     bias,
     c_before,
     mask,
@@ -157,7 +157,7 @@ def output_backward(
     d_out_ptr,  # (2, T, B, D)
     d_inputs_ptr,  # (G, S + 1, B, 2D)
     d_output_ptr,  # (G, 2, B, D): gradient of each output, indexed by the parity of the slot
-    projected_ptr,  # (G, S, B, D): r_k, replaced by its gradient
+    projected_ptr,  # (G, S, B, D): r_k before clipping, replaced by its gradient
     starts_ptr,  # (2, T, B)
     seed_ptr,
     first_lstm,
@@ -226,7 +226,7 @@ def cell_backward(
     COLS: tl.constexpr,
     FAST: tl.constexpr,
 ):
-    """Compute the gradient of the gates. A program processes BLOCKS blocks of ROWS rows."""
+    """Compute the gradient of the gates. Each program processes BLOCKS blocks of ROWS rows."""
     g = (first_lstm + tl.program_id(2)).to(tl.int64)
     is_last = slot - g // 2 + 1 == n_steps
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
@@ -306,7 +306,7 @@ def gather_forward(
     DROP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Copy x_k of each token from the table of distinct words, with dropout, to layer 0's input."""
+    """Copy x_k of each token from the table of types to the first layer's input, with dropout."""
     g = tl.program_id(2).to(tl.int64)
     step = tl.program_id(1)
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -1,7 +1,7 @@
 """Run all layers and both directions of the LSTMs in parallel, for training on streams.
 
 Layer j can process a token as soon as layer j - 1 has processed it. The layers therefore run as a
-wavefront: in slot s, layer j of both directions processes token s - j. There are 2L LSTMs, one per
+wavefront: in slot s, layer j of both directions processes step s - j. There are 2L LSTMs, one per
 layer and direction, with the index g = 2 * layer + direction. All LSTMs that are active in a slot
 share four batched matrix products: [x_k; r_{k-1}] times [W_x; W_r], the projection, and the
 gradients of both. Each weight gradient is a single product over all slots. The Triton kernels of
@@ -49,7 +49,7 @@ class StackedWeights(NamedTuple):
     def zeros(
         cls, config: LstmConfig, device: torch.device, dtype: torch.dtype = torch.float32
     ) -> StackedWeights:
-        """Return zeros in the shapes of a configuration. The bias is always float32."""
+        """Return tensors of zeros for a configuration. The bias is always float32."""
         h, d, g = config.dim, config.projection_dim, 2 * config.n_layers
         return cls(
             gates=torch.zeros(g, 4 * h, 2 * d, dtype=dtype, device=device),
@@ -61,7 +61,7 @@ class StackedWeights(NamedTuple):
     def from_bilm(cls, bilm: BiLM) -> StackedWeights:
         """Move the LSTM weights of a biLM into stacked tensors.
 
-        The parameters of the biLM become views of these tensors, so the two always have the same
+        The parameters of the biLM become views of these tensors, so both always have the same
         values.
         """
         stacked = cls.zeros(bilm.config.lstm, next(bilm.parameters()).device)
@@ -85,13 +85,13 @@ class StackedWeights(NamedTuple):
 
 
 class Wavefront:
-    """The buffers for one batch shape, and the forward and backward passes over them.
+    """The buffers for one batch shape, and the forward and backward passes that use them.
 
     Args:
         config: The configuration of the LSTMs, which must have a projection.
         rows: Number of rows, B.
         steps: Number of steps, T.
-        dropout: Dropout on the input of each layer and on the top output.
+        dropout: Dropout rate for the input of each layer and for the output of the top layer.
         dtype: Data type of matrix products and stored values; bfloat16 on a GPU.
         device: The device.
     """
@@ -131,8 +131,8 @@ class Wavefront:
         self.d_output = buffer(g, 2, rows, d)
         self.d_hidden = buffer(g, rows, h)
         self.d_cell = buffer(g, rows, h, dtype=torch.float32)
-        # Rows per program of the backward cell kernel. If there are few rows, each program handles
-        # fewer, because otherwise half of the GPU would be idle.
+        # Rows per program in the backward cell kernel. If the batch has few rows, each program
+        # processes fewer rows, because otherwise half of the GPU would be idle.
         self.backward_blocks = 32 if rows >= 512 else 8
         blocks = triton.cdiv(rows, self.backward_blocks)
         self.d_bias = buffer(g, blocks, 4 * h, dtype=torch.float32)
@@ -283,13 +283,13 @@ class Wavefront:
         Before the call, set the weights, the state, `starts` and `seed`.
 
         Args:
-            types: x of the distinct words of the batch, shape (U, D).
+            types: x_k of the distinct words of the batch, shape (U, D).
             index: The index of the word at each position, shape (2, T, B). The tokens of
                 direction 1 must already be reversed.
 
         Returns:
             The top layer of both directions, after dropout, shape (2, T, B, D). The next call
-            overwrites it.
+            overwrites this tensor.
         """
         self._gather(kernels.gather_forward, types.contiguous(), index, self.inputs)
         self._run_forward()
@@ -302,7 +302,7 @@ class Wavefront:
 
         Args:
             d_out: The gradient of the result of `forward`, shape (2, T, B, D).
-            index: The argument of `forward`.
+            index: The `index` that was passed to `forward`.
             n_types: Number of distinct words, U.
             gradients: The gradients of the weights are written to these tensors.
 
