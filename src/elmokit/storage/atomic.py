@@ -2,7 +2,8 @@
 
 A file is replaced with a single rename. To replace a directory, the old directory is first renamed
 to `.NAME.elmokit-old`, and then the new one is renamed to NAME. If the process is killed between
-the two, `restore_directory` undoes the first rename. Call it before reading such a directory.
+these renames, `restore_directory` undoes the first one. Call `restore_directory` before reading a
+directory that is replaced in this way.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def replace_directory(path: Path, *, check: Callable[[], None] = lambda: None) -
 
     Args:
         path: The directory to create or replace.
-        check: Called just before the rename, because another process may have created `path` in the
-            meantime. Raises an exception if `path` must not be replaced.
+        check: Function that raises an exception if `path` must not be replaced. It is called just
+            before the rename, because another process may have created `path` in the meantime.
 
     Raises:
         OutputError: The directory cannot be written.
@@ -99,13 +100,14 @@ def replace_directory(path: Path, *, check: Callable[[], None] = lambda: None) -
 
 def sync_directory(path: Path) -> None:
     """Flush the entries of a directory to disk, so that renames survive a power failure."""
-    with suppress(OSError):  # not supported on Windows and some file systems
+    with suppress(OSError):  # not supported on Windows or on some file systems
         _sync(path)
 
 
 def restore_directory(path: Path) -> None:
     """Restore a directory if a process was killed while replacing it."""
-    # The caller reports invalid paths. For a loop of links, `resolve` raises a RuntimeError.
+    # The caller reports invalid paths. For a loop of symbolic links, `resolve` may raise a
+    # RuntimeError.
     with suppress(OSError, ValueError, RuntimeError):
         path = Path(path).resolve()
         if not path.exists() and _backup_path(path).is_dir():
@@ -129,7 +131,7 @@ def _swap(new: Path, path: Path) -> None:
 
 
 def _restore(path: Path) -> None:
-    """Rename the backup to `path`, or remove it if `path` exists."""
+    """Rename the backup to `path`, or remove the backup if `path` exists."""
     backup = _backup_path(path)
     if path.exists():
         shutil.rmtree(backup, ignore_errors=True)

@@ -3,9 +3,9 @@
 Datasets are rejected if they are links, if they are stored in other files, if reading them needs a
 buffer much larger than the dataset, or if they declare far more data than the file contains.
 
-Strings of variable length are read without the HDF5 library: in damaged files, it can allocate the
-declared length of a string, up to 4 GB, or hang. See "Global Heap" in the "HDF5 File Format
-Specification".
+Strings of variable length are read without the HDF5 library, because if a file is damaged, the
+library can allocate the declared length of a string, up to 4 GB, or hang. See "Global Heap" in the
+"HDF5 File Format Specification".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from elmokit.storage.hdf5_writer import MAX_ATTRIBUTE_BYTES
 from elmokit.storage.regular import check_regular_files
 
 _MAX_CHUNK_BYTES = 1 << 26
-# Weights are hardly compressible. The ratio is not checked for small datasets.
+# Weights can hardly be compressed. The ratio is not checked for small datasets.
 _MAX_COMPRESSION_RATIO = 100
 _MIN_CHECKED_BYTES = 1 << 24
 
@@ -51,7 +51,7 @@ def hdf5_errors(path: Path, *, error: type[ElmoError] = DataError) -> Iterator[N
         raise
     except FileNotFoundError:
         raise error(f"{path} does not exist.") from None
-    except Exception as reason:  # h5py raises many types
+    except Exception as reason:  # h5py raises many types of exceptions
         raise error(
             f"{path} cannot be read as HDF5 ({reason}). It may be truncated, damaged or in another "
             "format. Download or create it again."
@@ -132,7 +132,7 @@ def read_string(file: Any, name: str) -> Any:
 
 
 def read_attribute(item: Any, name: str) -> bytes | None:
-    """Return a text that `Hdf5Writer` stored in attributes, or None if it does not exist.
+    """Return a text that `Hdf5Writer` stored in attributes, or None if there is no such attribute.
 
     Args:
         item: The file, or a dataset in it.

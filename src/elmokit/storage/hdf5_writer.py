@@ -1,10 +1,10 @@
 """Write HDF5 files with many small datasets several times as fast as the HDF5 library.
 
-The library needs more than 100 microseconds to write a dataset with an attribute, longer than a GPU
-needs to compute its vectors (`benchmarks/hdf5_writing.py`), and it crashes if the disk is full when
-a file is closed. This module writes the oldest structures of the HDF5 file format, which h5py also
-writes by default. All versions of HDF5 can read and extend them. The names of the structures are
-those of the "HDF5 File Format Specification",
+The library needs more than 100 microseconds to write a dataset with an attribute
+(`benchmarks/hdf5_writing.py`). A GPU computes the vectors of a dataset in less time. The library
+also crashes if the disk is full when a file is closed. This module writes the oldest structures of
+the HDF5 file format, which h5py also writes by default. All versions of HDF5 can read and extend
+them. The names of the structures are those of the "HDF5 File Format Specification",
 https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html
 """
 
@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-#: The addresses of the datasets and groups in a group.
+#: The named members of a group: the address of each dataset, and the members of each nested group.
 Members: TypeAlias = "dict[str, int | Members]"
 
-#: A longer text is stored in several attributes. The limit of the format is 64 kB with the header.
+#: Longer texts are stored in several attributes. The format limits an attribute, including its
+#: header, to 64 kB.
 MAX_ATTRIBUTE_BYTES = 65_000
 
 _NO_ADDRESS = 2**64 - 1
@@ -47,7 +48,7 @@ _NODE_BYTES = 24 + (4 * _INTERNAL_K + 1) * 8
 
 
 class Hdf5Writer:
-    """Writes numbered datasets ("0", "1", ...) to the root group, and named datasets.
+    """Writes named datasets, and numbered datasets ("0", "1", ...) in the root group.
 
     Args:
         file: A new file. It is a valid HDF5 file only after `finish`.
@@ -57,7 +58,7 @@ class Hdf5Writer:
         self._file = file
         self._end = 0
         self._write(bytes(96))  # the superblock, which `finish` writes
-        self._numbered = array("Q")  # the addresses of the datasets
+        self._numbered = array("Q")  # the addresses of the numbered datasets
         self._named: Members = {}
 
     def add_numbers(
@@ -68,7 +69,7 @@ class Hdf5Writer:
         Args:
             values: The numbers.
             attributes: Texts to store with the dataset. `read_attribute` reads them.
-            name: The name, with slashes between groups. Default: the next number.
+            name: The name, in which slashes separate groups. Default: the next number.
 
         Raises:
             ValueError: The name is invalid or already used.
@@ -93,7 +94,7 @@ class Hdf5Writer:
         self._named[name] = self._write_dataset(_STRING_TYPE, (1,), reference, {})
 
     def finish(self, attributes: Mapping[str, bytes] = {}) -> None:
-        """Write the groups, with the given attributes of the file, and the superblock."""
+        """Write the groups, the attributes of the file, and the superblock."""
         root, group = self._write_group(self._named, attributes, self._numbered)
         self._file.seek(0)
         self._file.write(
@@ -121,7 +122,7 @@ class Hdf5Writer:
     def _write_group(
         self, members: Members, attributes: Mapping[str, bytes] = {}, numbered: Sequence[int] = ()
     ) -> tuple[int, bytes]:
-        """Write a group; return the address and the contents of its symbol table message."""
+        """Write a group. Return its address and the contents of its symbol table message."""
         addresses = [m if isinstance(m, int) else self._write_group(m)[0] for m in members.values()]
         numbers = np.arange(len(numbered)).astype("S")
         names = np.concatenate([numbers, np.array([name.encode() for name in members], "S")])
@@ -163,11 +164,11 @@ class Hdf5Writer:
         """Write the symbol table, a B-tree, and return the address of its root.
 
         Args:
-            names: The positions of the names in the local heap, in order of the names.
+            names: The positions of the names in the local heap, sorted by name.
             objects: The addresses of the datasets and groups, in the same order.
         """
         children: list[int] = []
-        keys = [0]  # the last name before each child, then the last name of all
+        keys = [0]  # the last name before each child, then the last name in the tree
         for first in range(0, len(names), 2 * _LEAF_K):
             group = slice(first, first + 2 * _LEAF_K)
             entries = list(zip(names[group].tolist(), objects[group].tolist(), strict=True))
@@ -184,7 +185,7 @@ class Hdf5Writer:
     def _write_level(
         self, level: int, children: list[int], keys: list[int]
     ) -> tuple[list[int], list[int]]:
-        """Write the parents of nodes and return their addresses and keys."""
+        """Write the parents of the given nodes. Return the addresses and keys of the parents."""
         firsts = range(0, len(children), 2 * _INTERNAL_K)
         addresses = [self._end + i * _NODE_BYTES for i in range(len(firsts))]
         siblings = [_NO_ADDRESS, *addresses, _NO_ADDRESS]

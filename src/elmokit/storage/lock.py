@@ -1,8 +1,8 @@
-"""Locks between processes. The operating system releases them when a process ends or is killed.
+"""Locks between processes. If a process ends or is killed, the operating system releases its locks.
 
-Lock files are removed when their lock is released. A lock file that a killed process left behind
-does not block other processes. Some network file systems do not support locks. On these, files are
-still written atomically, but concurrent runs are not detected.
+A lock file is removed when its lock is released. A lock file that a killed process left behind does
+not block other processes. Some network file systems do not support locks. On these, files are still
+written atomically, but concurrent runs are not detected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 @contextmanager
 def file_lock(path: Path, *, timeout: float = -1) -> Iterator[bool]:
-    """Hold the lock on a lock file.
+    """Acquire the lock on a lock file, and release it at the end.
 
     Args:
         path: The lock file.
@@ -36,9 +36,9 @@ def file_lock(path: Path, *, timeout: float = -1) -> Iterator[bool]:
         Whether the lock is held. False on file systems without locks.
 
     Raises:
-        TimeoutError: Another process holds the lock.
+        TimeoutError: Another process still holds the lock after `timeout` seconds.
     """
-    from filelock import FileLock  # importing it takes 40 ms
+    from filelock import FileLock  # this import takes 40 ms
 
     # A soft lock would outlive a killed process.
     lock = FileLock(path, poll_interval=_POLL_SECONDS, thread_local=False, fallback_to_soft=False)

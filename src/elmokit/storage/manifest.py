@@ -1,4 +1,4 @@
-"""Read and write JSON manifests, with helpful errors."""
+"""Read and write JSON manifests, with helpful error messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elmokit.errors import ConfigError, ElmoError
 from elmokit.storage.atomic import write_text
 from elmokit.storage.regular import check_regular_files, read_bounded
 
-# Parsed JSON can take twenty times as much memory.
+# Parsed JSON can take twenty times as much memory as the text.
 _MAX_BYTES = 2**26
 
 
@@ -81,7 +81,7 @@ def check_format(
     error: type[ElmoError] = ConfigError,
     hint: str = "",
 ) -> None:
-    """Raise an error if a manifest has a different format or an unsupported version.
+    """Raise an error if a manifest has an unexpected format or an unsupported version.
 
     Args:
         values: The manifest.
@@ -90,7 +90,7 @@ def check_format(
         newest: The newest supported version.
         oldest: The oldest supported version.
         error: The type of the error.
-        hint: A sentence of advice for manifests with a different format or an old version.
+        hint: A sentence of advice for manifests with an unexpected format or an old version.
     """
     if values.get("format") != name:
         value = values.get("format")

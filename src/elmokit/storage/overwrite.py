@@ -1,4 +1,4 @@
-"""Create or overwrite output directories, but only overwrite directories written by elmokit."""
+"""Create output directories. Only directories written by elmokit can be overwritten."""
 
 from __future__ import annotations
 

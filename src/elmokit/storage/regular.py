@@ -11,8 +11,8 @@ from elmokit.errors import ElmoError, OutputError
 def check_regular_files(path: Path, error: type[ElmoError]) -> None:
     """Raise an error if `path`, or a file in it, is neither a regular file nor a directory.
 
-    Only files in `path` and in two levels of subdirectories are checked, because `path` can be any
-    directory.
+    Only files in `path` and in two levels of subdirectories are checked, because `path` can be a
+    directory with many other files.
     """
     entries = [path]
     for root, folders, files in os.walk(path) if path.is_dir() else ():
@@ -45,8 +45,8 @@ def resolve_output(path: str | os.PathLike[str]) -> Path:
     """Return the absolute path of an output, with symbolic links resolved.
 
     Raises:
-        OutputError: The path is invalid: it contains a NUL character, is too long, or is a loop of
-            links.
+        OutputError: The path is invalid: it contains a NUL character, is too long, or contains a
+            loop of symbolic links.
     """
     try:
         resolved = Path(path).resolve()

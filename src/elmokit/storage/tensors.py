@@ -1,4 +1,4 @@
-"""Open and write safetensors files, with helpful errors."""
+"""Open and write safetensors files, with helpful error messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def open_tensors(
         path: The file.
         framework: The type of arrays to return: "np" (NumPy) or "pt" (PyTorch).
         error: The type of the error to raise if the file is missing or damaged.
-        hint: A sentence of advice for the error message. Default: depends on the contents.
+        hint: A sentence of advice for the error message. Default: advice that depends on the
+            contents of the file.
 
     Returns:
         A `safetensors.safe_open`.
