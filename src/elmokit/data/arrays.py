@@ -66,7 +66,7 @@ def map_array(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         values = np.lib.format.open_memmap(path, mode="r")
         if path.stat().st_size > values.offset + values.nbytes:
             raise ValueError("it contains more than one array")
-    except Exception as error:  # NumPy parses the header as Python, which can raise any error
+    except Exception as error:  # NumPy parses the header as Python code; any error can occur
         raise _read_error(path, error) from None
     if (values.dtype, values.shape) == (np.dtype(dtype), shape):
         return values

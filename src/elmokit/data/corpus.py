@@ -85,7 +85,7 @@ class Corpus:
 
     @property
     def n_words(self) -> int:
-        """The size V of the vocabulary. Targets with ids of at least V become <UNK>."""
+        """The size V of the vocabulary. Targets with an id of V or higher become <UNK>."""
         return self.meta.n_words
 
     @property
@@ -136,7 +136,7 @@ class Corpus:
         """Number of times each word of the vocabulary is a target in the training split.
 
         Unlike in `counts`, all words that are not in the vocabulary are counted as <UNK>, and <S>
-        has the same count as </S>, because the backward LM predicts it once per sentence.
+        has the same count as </S>, because the backward LM predicts <S> once per sentence.
 
         Shape:
             (V,)
@@ -174,7 +174,7 @@ class Corpus:
         return map_raw_array(self.path / layout.TYPES, "u1", int(self.offsets[-1]))
 
     def words(self, ids: ArrayLike) -> list[str]:
-        """Return the words with the given ids, which need not be in the vocabulary."""
+        """Return the words with the given ids, including words that are not in the vocabulary."""
         index = np.asarray(ids, dtype=np.int64)
         starts, ends = self.offsets[index], self.offsets[index + 1] - 1
         return [

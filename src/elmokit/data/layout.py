@@ -2,15 +2,15 @@
 
 Each type (distinct word) of the corpus has an id:
 
-    0 <S>   1 </S>   2 <UNK>   3.. words by decreasing count in the training split, then by word
+    0 <S>   1 </S>   2 <UNK>   3.. words by decreasing count in the training split, then by spelling
 
 The vocabulary of the head consists of the types with ids 0 to V-1. As targets, all other types are
 <UNK>. As inputs, all types are encoded from their characters, so there are no unknown inputs. Types
 that occur only in the held-out split have the highest ids and a count of 0.
 
 If a corpus is prepared with a given vocabulary, for example that of an existing model, the first V
-ids are the words of that vocabulary in their original order. Only the other types are sorted by
-count.
+ids belong to the words of that vocabulary, in their original order. Only the other types are sorted
+by count.
 
     meta.json             the format, settings, counts, and digests of the other files; written last
     vocab.txt             the V words of the vocabulary in order of id, one per line
@@ -31,8 +31,8 @@ Words in the text that look like special symbols (for example "<S>") are stored 
 they are not sentence boundaries. They are counted as `reserved_tokens`. The same applies to
 "!!!MAXTERMID", which is skipped when a vocabulary file is read.
 
-The files depend only on the text and the settings, not on file names, compression, time or the
-number of processes.
+The files depend only on the text, the settings and the version of elmokit, not on file names,
+compression, time or the number of processes.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class PrepareSettings(Settings):
         one_sentence_per_line: Whether each line is a sentence. Otherwise, lines are split into
             sentences.
         tokenized: Whether each line is a sentence with words separated by whitespace.
-        valid: Documents to hold out: a number (int), a fraction (float), or None. A fraction holds
-            out at least one document.
+        valid: Documents to hold out: a number (int), a fraction (float), or None. For a fraction,
+            at least one document is held out.
         seed: Random seed for the choice of held-out documents.
     """
 

@@ -3,7 +3,7 @@
 The first pass (`tokenizing.py`) tokenizes blocks of text in parallel and writes provisional ids.
 The second pass (`writing.py`) counts the words, sorts them by count and writes the final files.
 Only the distinct words and a few blocks of text are kept in memory. All files are written to a
-temporary directory, which needs up to twice the size of the output.
+temporary directory, which needs up to twice as much space as the output.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def prepare(
         files: Text files, which can be compressed. "-" is standard input.
         output: The directory to create.
         settings: The settings that affect the result.
-        valid_files: Held-out text for evaluation, instead of `settings.valid`. It does not affect
-            the vocabulary.
+        valid_files: Text files to hold out for evaluation, instead of `settings.valid`. They do not
+            affect the vocabulary.
         skip_bad: Skip and count lines that are not valid UTF-8, instead of raising an error.
         overwrite: Replace an existing prepared corpus.
         workers: Number of worker processes. Default: one per core.
         on_progress: Called after each block of text.
-        vocabulary: The vocabulary of an existing model. Default: the words with a count of at
-            least `settings.min_count`.
+        vocabulary: The vocabulary of an existing model. Default: the words that
+            `settings.min_count` and `settings.max_vocab` select.
 
     Raises:
         ConfigError: The settings are invalid or cannot be combined.

@@ -127,7 +127,7 @@ def check_held_out_files(
     """Check that all files exist, and that held-out files are not used for training.
 
     Args:
-        files: Text files.
+        files: Text files for training.
         held_out: Text files for evaluation.
 
     Raises:

@@ -1,20 +1,21 @@
 """Read the documents of a prepared corpus as batches.
 
-Each row of a batch is an infinite stream of documents, one after another. Long documents are split
-(see `split_long_documents`). The forward LM reads a document from its first to its last token,
-while the backward LM reads the same document from its last to its first token. At the end of a
-document, the row continues with the next document in a queue, which contains all documents in an
-order that depends on the seed and the epoch. A batch contains the next T tokens of each row,
-without padding.
+Each row of a batch reads an infinite stream of documents, one after another. Long documents are
+split (see `split_long_documents`). The forward LM reads a document from its first to its last
+token, while the backward LM reads the same document from its last to its first token. At the end of
+a document, the row continues with the next document in a queue that is shared by all rows. The
+queue contains all documents in an order that depends on the seed and the epoch. A batch contains
+the next T tokens of each row, without padding.
 
 A prepared document is a sequence of ids, with `</S>` after each sentence. For the forward LM, the
-targets are these ids, and the inputs are shifted right by one, with `<S>` instead of `</S>`:
+targets are these ids, and the inputs are the ids shifted right by one, with `<S>` instead of
+`</S>`:
 
     targets   w1  w2 .. wn  </S>  w1 ..
     inputs   <S>  w1 ..     wn   <S>  ..
 
-For the backward LM, the inputs are the ids in reverse order, and the targets are shifted left by
-one, with `<S>` instead of `</S>`.
+For the backward LM, the inputs are the ids in reverse order, and the targets are the inputs shifted
+left by one, with `<S>` instead of `</S>`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from elmokit.data.layout import BEGIN_ID, END_ID
 from elmokit.errors import DataError
 
-#: Shorter documents are never split, because training needs context.
+#: Documents of up to this many tokens are never split, because training needs context.
 MIN_TOKENS_TO_SPLIT = 512
 # Number of batches that are built together, to reduce the overhead per document.
 _BATCHES_PER_BLOCK = 32
@@ -68,7 +69,7 @@ class _Position(NamedTuple):
 
 
 class Streams:
-    """An infinite iterator over the batches of a training run, which can be saved and resumed.
+    """An infinite iterator over batches for training. Its position can be saved and restored.
 
     All rows take their documents from the same queue. With several processes, each process
     therefore tracks the positions of all rows, but returns only its own rows. Together, the
@@ -77,11 +78,11 @@ class Streams:
     Args:
         tokens: The concatenated documents of a prepared corpus.
         documents: The start of each document, and the end of the last one.
-        rows: The total number of rows B of all processes.
-        steps: The number of time steps T.
+        rows: B, the total number of rows of all processes.
+        steps: T, the number of time steps.
         seed: Random seed for the order of documents and the restarts.
         restart: Probability that the state of a row is reset to zero at the beginning of a
-            sentence. It is always reset at the beginning of a document.
+            sentence. At the beginning of a document, the state is always reset.
         local_rows: The rows of this process. Default: all rows.
     """
 
@@ -104,7 +105,7 @@ class Streams:
         self._start = _Position(0, 0, zeros - 1, zeros)  # the beginning of the current block
         self._end = self._start
         self._block_number = 0
-        self._n_returned = 0  # number of batches of the current block
+        self._n_returned = 0  # number of batches of the current block that have been returned
         self._block: StreamBatch | None = None
 
     @property
@@ -199,7 +200,7 @@ class Streams:
     # ------------------------------------------------------------------------------------ position
 
     def position(self) -> dict[str, Any]:
-        """Return the position as JSON values. Together with the seed, it determines all batches."""
+        """Return the position as JSON values. With the seed, it determines all later batches."""
         return {
             "documents": self.n_documents,
             "block_number": self._block_number,
@@ -211,7 +212,7 @@ class Streams:
         }
 
     def seek(self, position: dict[str, Any]) -> None:
-        """Continue from a position. The corpus, rows, steps and seed must be the same.
+        """Continue from a saved position. The corpus, rows, steps and seed must be unchanged.
 
         Raises:
             DataError: The number of documents has changed, or the position is invalid.

@@ -60,9 +60,9 @@ class TokenizedBlock(NamedTuple):
     """The result of `tokenize_block`.
 
     Attributes:
-        words: The words of the block in order of id, one per line. The first id is 3.
+        words: The distinct words of the block, one per line, in order of id, starting with id 3.
         ids: The ids of all tokens, with `</S>` after each sentence.
-        starts: The index in `ids` of the start of each document.
+        starts: The index in `ids` at which each document starts, if it starts in this block.
         n_bytes: The length of the text in bytes.
     """
 
@@ -82,7 +82,7 @@ def tokenize_block(text: bytes, splitter: LineSplitter) -> TokenizedBlock:
             starts.append(len(ids))
             continue
         for sentence in splitter.sentences(line):
-            # dict.__getitem__ calls __missing__ for new words, so this loop runs in C.
+            # dict.__getitem__ calls __missing__ for new words, so no Python loop is needed.
             ids.extend(map(ids_by_word.__getitem__, sentence))
             ids.append(END_ID)
     return TokenizedBlock(
@@ -100,8 +100,8 @@ class TokenizedText:
         path: The temporary file.
         splitter: Splits lines into sentences and words.
         skipped: Whether to skip lines that are not valid UTF-8, and a counter for them.
-        vocabulary: Words whose provisional ids are their positions: the special symbols, followed
-            by the other words of the given vocabulary, if any.
+        vocabulary: Words whose provisional ids are their positions in this sequence: the special
+            symbols, followed by the other words of the given vocabulary, if any.
 
     Attributes:
         n_bytes: Number of bytes of text that have been read.
@@ -113,7 +113,7 @@ class TokenizedText:
         self._path, self._splitter, self._skipped = path, splitter, skipped
         ids = {word: word_id for word_id, word in enumerate(vocabulary)}
         self._ids_by_word = WordIds(ids, first=len(vocabulary))
-        self._starts: list[NDArray[np.int64]] = []  # of documents
+        self._starts: list[NDArray[np.int64]] = []  # the starts of the documents, for each block
         self._n_ids = self._n_tokens = self.n_bytes = 0
 
     @property
@@ -142,7 +142,7 @@ class TokenizedText:
             total_bytes: The total size of the text, if known. Passed to `on_progress`.
 
         Raises:
-            DataError: The files cannot be read, or contain no words.
+            DataError: A file cannot be read, or the files contain no words.
         """
         n_before = self._n_ids
         blocks = read_blocks(files, BLOCK_CHARACTERS, self._skipped)

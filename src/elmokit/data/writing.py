@@ -110,7 +110,7 @@ def _count(text: TokenizedText, documents: Mask, n_types: int) -> Counts:
 
 
 def _sort_types(words: Sequence[str], counts: Counts, n_fixed: int) -> list[int]:
-    """Return the provisional ids in the order of their final ids.
+    """Return the provisional ids in the order of the final ids.
 
     Words are sorted by decreasing count, then alphabetically. The first `n_fixed` words keep their
     ids.
