@@ -2,7 +2,7 @@
 
 The lists are case-sensitive regular expressions, because some abbreviations are also words: "Sun."
 may be a day, but "sun." ends a sentence. Letters with periods ("U.S.", "e.g.") and initials ("J.")
-are not listed, because the rules recognize them.
+are not listed, because the tokenizer and the sentence splitter have rules for them.
 """
 
 # Abbreviations that are always followed by a name or other words, so they never end a sentence.

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import unicodedata
 
-# Other classes are represented by control characters. They cannot be confused with control
-# characters in the text, because those are mapped to SYMBOL.
+# Classes without a printable ASCII character are represented by control characters. These cannot be
+# confused with control characters in the text, which are mapped to SYMBOL.
 SYMBOL = "\x01"  # always a token: dashes, emoji, other punctuation, control characters
 ELLIPSIS = "\x02"
 IDEOGRAPH = "\x03"  # always a token: characters of scripts that are written without spaces
@@ -67,14 +67,15 @@ def _ascii_class(character: str) -> str:
         return character
     if any(first <= code <= last for first, last in _IDEOGRAPHS):
         return IDEOGRAPH
-    if 0x1F1E6 <= code <= 0x1F1FF:  # regional indicators, which form flags in pairs
+    if 0x1F1E6 <= code <= 0x1F1FF:  # regional indicators, two of which form a flag
         return "Q"
     if 0x1F3FB <= code <= 0x1F3FF:  # skin tones, which follow an emoji
         return EXTEND
     normalized = unicodedata.normalize("NFKC", character)
     if len(normalized) == 1 and normalized.isascii() and normalized.isprintable():
         return normalized
-    # All other code points, including private and unassigned ones, are treated as letters.
+    # Code points of all other categories, including private and unassigned ones, are treated as
+    # lowercase letters.
     return _BY_CATEGORY.get(unicodedata.category(character), "q")
 
 

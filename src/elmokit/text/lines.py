@@ -22,7 +22,7 @@ from elmokit.errors import DataError, ElmoError
 from elmokit.progress import plural
 
 STDIN = "-"
-#: The default maximum length of a line. It is large, because some files consist of a single line.
+#: The maximum length of a line. It is large, because some files consist of a single line.
 MAX_LINE_BYTES = 2**28
 
 
@@ -33,7 +33,7 @@ class Line(NamedTuple):
         path: The path of the file, or "standard input".
         number: The 1-based line number.
         text: The text without the line ending.
-        is_end: Whether the line ends here. Always True, except for pieces from `read_pieces`.
+        is_end: Whether the line ends with this text. Always True for lines from `read_lines`.
     """
 
     path: str
@@ -91,7 +91,7 @@ def read_lines(
 def read_pieces(
     file: str | os.PathLike[str], max_bytes: int, skipped: SkippedLines | None = None
 ) -> Iterator[Line]:
-    """Yield the lines of a file. Unlike `read_lines`, split long lines into pieces."""
+    """Yield the lines of a file, with long lines split into pieces of about `max_bytes` bytes."""
     path = os.fspath(file)
     name = "standard input" if path == STDIN else path
     number, incomplete, is_start = 1, b"", True
@@ -125,7 +125,7 @@ def _split_incomplete_end(raw: bytes) -> tuple[bytes, bytes]:
 
 
 def _read_raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
-    """Yield lines as bytes, and convert errors from files and decompressors to a `DataError`."""
+    """Yield lines as bytes, and convert errors of files and decompressors to a `DataError`."""
     check_files([path])
     number = 0
     try:
@@ -148,7 +148,7 @@ def _read_raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
 
 
 def check_files(files: Iterable[str | os.PathLike[str]]) -> None:
-    """Raise a `DataError` if a file is missing or standard input is listed twice."""
+    """Raise a `DataError` if a file is missing or a directory, or standard input is repeated."""
     names = [os.fspath(file) for file in files]
     if names.count(STDIN) > 1:
         raise DataError("Standard input ('-') can be used only once.")
@@ -166,7 +166,7 @@ def check_files(files: Iterable[str | os.PathLike[str]]) -> None:
 def text_size(files: Iterable[str | os.PathLike[str]]) -> int | None:
     """Return the total size of text files in bytes.
 
-    Return None if any of them is compressed, a Parquet file, or not a regular file.
+    Return None if a file is compressed, is a Parquet file, or is not a regular file.
     """
     paths = [Path(file) for file in files]
     compressed = (*_DECOMPRESSORS, ".parquet")
@@ -215,8 +215,8 @@ def _check_encoding(raw: bytes, name: str) -> bytes:
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
-# Modules with a function `open`. The first installed module is used. `compression.zstd` is part of
-# Python 3.14 and later.
+# For each extension, modules with a function `open`. The first one that is installed is used.
+# `compression.zstd` is part of Python 3.14 and later.
 _DECOMPRESSORS = {
     ".gz": ("gzip",),
     ".xz": ("lzma",),

@@ -52,7 +52,7 @@ class MarkedWord:
         return " ".join(left), " ".join(right)
 
     def format(self, max_tokens: int | None = None) -> str:
-        """Return the sentence with the marked word in brackets, shortened as by `context`."""
+        """Return the sentence with the marked word in brackets, shortened as in `context`."""
         left, right = self.context(max_tokens)
         return f"{left} [{self.word}] {right}".strip()
 

@@ -1,7 +1,7 @@
 """Split text into sentences using rules.
 
-A sentence ends with `.`, `!`, `?` or `...` and any closing quotes and brackets, if they are
-followed by whitespace and a word that does not begin with a lowercase letter. A period does not
+A sentence ends with `.`, `!`, `?` or `...` and any closing quotes and brackets, if this punctuation
+is followed by whitespace and a word that does not begin with a lowercase letter. A period does not
 end a sentence after a title ("Mr."), in a reference to a number ("No. 5"), or in a list label ("1.
 First"). After other abbreviations ("U.S.", "Inc.", "J."), it ends a sentence only if the next word
 is a common first word of a sentence ("The"). In scripts without spaces, full stops always end a
@@ -23,8 +23,8 @@ _STOPS = r"[.!?\u2026\u203c\u2047-\u2049\u061f\u06d4\u0964\u0965\u0589\u1362\u17
 _WIDE_STOPS = r"[\u3002\uff01\uff0e\uff1f\uff61]"
 
 # Matching takes linear time, because quantifiers are possessive and a match cannot start within a
-# sequence of marks. The pattern begins with a single character class, which is twice as fast as
-# beginning with the alternatives.
+# sequence of marks. The pattern begins with a single character class, because this is twice as fast
+# as beginning with the alternatives.
 _CANDIDATE = re.compile(
     rf"[{_STOPS[1:-1]}{_WIDE_STOPS[1:-1]}\n\u2029]"
     rf"(?:(?<={_STOPS})(?<!{_STOPS}{_STOPS}){_STOPS}*+{_CLOSERS}*+(?=\s)|"
@@ -100,7 +100,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     """Return whether the sentence that starts at `start` ends with the punctuation in `match`."""
     marks = match[0]
-    if match.lastgroup:  # an empty line, or a full stop that need not be followed by whitespace
+    if match.lastgroup:  # a paragraph break, or a full stop that need not be followed by whitespace
         return True
     following = _NEXT.match(text, match.end())
     assert following is not None  # it matches the empty string
@@ -109,7 +109,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
         return False
     if marks[0] != "." or marks[1:2] == ".":
         return True
-    # The length is limited, because a slice from `start` would take quadratic time.
+    # The length is limited, because slices from `start` would take quadratic time in total.
     before_start = max(start, match.start() - _MAX_WORD_LENGTH)
     before = text[before_start : match.start()]
     if before_start == start and _LIST_LABEL.fullmatch(before):

@@ -10,9 +10,9 @@ Characters are not changed, and only whitespace is removed. Each token has chara
    are split (5 - 10, 1 / 2), and so are units, currencies and percentages (7:30 PM, $ 5, 100 %).
 4. Abbreviations include their period (Mr., U.S., e.g., J.), except at the end of a sentence, where
    the period is a separate token, as in EWT ("at 5 p.m .").
-5. English clitics are split (do n't, it 's, I 'll), and so are contractions (can not, gon na).
-   Other apostrophes within a word are kept (O'Neill, l'homme, 60's). At the beginning or end of a
-   word, they are treated as quotes.
+5. English clitics are split off (do n't, it 's, I 'll), and contractions are split (can not, gon
+   na). Other apostrophes within a word are kept (O'Neill, l'homme, 60's). At the beginning or end
+   of a word, apostrophes are treated as quotes.
 6. Words are split at hyphens (well - known), except after some prefixes (non-human, e-mail).
 7. The characters . & _ within a word are kept (p.m, Node.js, AT&T).
 8. Repeated punctuation marks are a single token (... !!! -- ***). Other marks are separate tokens.
@@ -49,7 +49,7 @@ def words(sentence: str) -> list[str]:
     if not chunks:
         return []
     last = chunks.pop()
-    # dict.__getitem__ calls __missing__ for new chunks, so this loop runs in C.
+    # dict.__getitem__ calls __missing__ for new chunks, so no Python loop is needed.
     tokens = list(chain.from_iterable(map(_CACHE.__getitem__, chunks)))
     tokens += _FINAL_CACHE[last]
     return tokens
@@ -74,7 +74,7 @@ def token_starts(sentence: str, tokens: Sequence[str]) -> list[int]:
     starts = []
     position = 0
     for token in tokens:
-        # This cannot find a later occurrence, because there is only whitespace between tokens.
+        # `index` cannot find a later occurrence, because there is only whitespace between tokens.
         start = sentence.index(token, position)
         starts.append(start)
         position = start + len(token)
@@ -160,7 +160,7 @@ _WORDS = [
     rf"{_START}[A-Za-z]/(?:[A-Za-z]|out){_END}|{_START}[wW]/(?=[a-z])",
     rf"\d+(?:[.,:]\d+)+{_A}*",
     rf"{_A}*\d['`]s{_END}",
-    # Words with periods are not split ("Node.js"), unless a space is missing ("over.Then").
+    # Words with periods are not split ("Node.js"), except where a space seems missing ("over.Then").
     rf"{_A}+(?:(?:(?!(?<=[a-z][a-z])\.[A-Z][a-z])\.|&|_+|(?!{_CLITIC}|(?<=\d)'\d)['`]){_A}+)*",
 ]
 _PUNCTUATION = [
@@ -213,7 +213,7 @@ def _split_final_period(classes: str, spans: list[tuple[int, int]]) -> list[tupl
 
 
 class _ChunkCache(dict[str, tuple[str, ...]]):
-    """A cache for the tokens of chunks, because most chunks of a text occur many times.
+    """A cache for the tokens of chunks. Most chunks of a text occur many times.
 
     The cache is cleared when it is full. An LRU cache would be slower.
     """

@@ -48,8 +48,8 @@ class Vocabulary:
         """Read a vocabulary file of elmokit or bilm-tf: UTF-8, with one word per line.
 
         Raises:
-            DataError: The file cannot be read, is not valid UTF-8, or has an empty or duplicate
-                line.
+            DataError: The file cannot be read, is empty or not valid UTF-8, or has an empty or
+                duplicate line.
         """
         try:
             raw = read_bounded(Path(path), DataError)
@@ -68,7 +68,7 @@ class Vocabulary:
                 f"iconv -f latin1 -t utf-8 '{os.fspath(path)}' > utf8.txt"
             ) from None
         *lines, last = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
-        # Windows files have "\r" on all lines. If only some lines have it, it is part of the words.
+        # In Windows files, all lines end with "\r". Otherwise, a final "\r" is part of the word.
         if lines and all(line.endswith("\r") for line in lines):
             lines = [line[:-1] for line in lines]
         if last:  # the last line does not end with a newline
@@ -85,14 +85,14 @@ class Vocabulary:
             OutputError: The file cannot be written.
         """
         target = Path(path)
-        # If the first word begins with a byte order mark, add one that is removed when reading.
+        # If the first word begins with a byte order mark, add another, because reading removes one.
         mark = _BYTE_ORDER_MARK if self.words and self.words[0].startswith(_BYTE_ORDER_MARK) else ""
         text = mark + "".join(f"{word}\n" for word in self.words)
         with replace_file(target) as temporary:
             temporary.write_bytes(text.encode("utf-8"))
 
     def index(self, word: str) -> int:
-        """Return the index of `word`, or the index of <UNK> if it is not in the vocabulary.
+        """Return the index of `word`, or the index of <UNK> if `word` is not in the vocabulary.
 
         Raises:
             DataError: Neither `word` nor <UNK> is in the vocabulary.
@@ -136,7 +136,7 @@ class Vocabulary:
 
 
 def _find_problem(words: Sequence[str], unit: str) -> str | None:
-    """Return a description of the first invalid word, with its 1-based number."""
+    """Return a description of the first invalid word with its 1-based number, or None."""
     # For valid vocabularies, this check is ten times as fast as the loop below.
     distinct = set(words)
     if len(distinct) == len(words) and "" not in distinct and "\n" not in "".join(words):
