@@ -205,7 +205,7 @@ class _Workspace:
 
     Args:
         engine: The engine.
-        packing: A batch for which the buffers must be large enough.
+        packing: The packing of a batch for which the buffers must be large enough.
         min_sizes: The minimum numbers of sentences, steps and tokens.
     """
 
@@ -270,7 +270,7 @@ class _Workspace:
         return self.layers[:, :tokens].clone(), LstmState(cell, hidden)
 
     def _set_plan(self, packing: Packing) -> None:
-        """Copy the number of sentences and first token of each step, and the reversal, to the GPU."""
+        """Set the number of sentences and first token of each step, and the reversal, in `plan`."""
         active = np.asarray(packing.active)
         plan = np.zeros(2 * self.plan_steps + packing.n_tokens, dtype=np.int32)
         first = self.config.n_layers - 1
