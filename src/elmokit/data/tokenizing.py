@@ -62,7 +62,7 @@ class TokenizedBlock(NamedTuple):
     Attributes:
         words: The distinct words of the block, one per line, in order of id, starting with id 3.
         ids: The ids of all tokens, with `</S>` after each sentence.
-        starts: The index in `ids` at which each document starts, if it starts in this block.
+        starts: For each document that starts in this block, the index of its first token in `ids`.
         n_bytes: The length of the text in bytes.
     """
 

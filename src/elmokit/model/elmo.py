@@ -35,7 +35,7 @@ class Elmo(nn.Module):
     """One or more learned mixes of the layers of a biLM.
 
     The paper adds ELMo to the input of a task model, `[x_k; ELMo_k]`, and often also to the output
-    of the task model's RNN, `[h_k; ELMo_k]`. The two use separate mixes, so set `outputs=2`.
+    of the task model's RNN, `[h_k; ELMo_k]`. With `outputs=2`, each of the two uses its own mix.
 
     Args:
         bilm: The biLM, for example `elmokit.load().bilm`.

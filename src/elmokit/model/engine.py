@@ -20,7 +20,7 @@ from elmokit.model.lstm import LstmState
 from elmokit.model.packing import Packing
 from elmokit.model.trimming import trimmed_blocks
 
-# Number of words per block, and number for models with a lexicon.
+# Number of words per block, for a character CNN and for an encoder with a lexicon.
 _ROWS, _LEXICON_ROWS = 512, 32
 
 

@@ -1,6 +1,6 @@
 """The LSTM of the biLM, which has a projection and clips its cell states and outputs.
 
-For token k in a layer with the input x_k and the previous state (c_{k-1}, r_{k-1}):
+For token k, with the input x_k and the previous state (c_{k-1}, r_{k-1}), a layer computes:
 
     i, j, f, o = W_x x_k + W_r r_{k-1} + b          input, candidate, forget, output
     c_k = clip(sigmoid(f + 1) * c_{k-1} + sigmoid(i) * tanh(j), cell_clip)

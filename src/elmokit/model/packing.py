@@ -57,7 +57,7 @@ class Packing:
         order = np.argsort(-length, kind="stable")
         sorted_lengths = length[order]
         longest = int(sorted_lengths[0]) if len(sorted_lengths) else 0
-        # For each step (counted from 0), the number of sentences whose length is greater.
+        # For each step t = 0, 1, ..., the number of sentences longer than t.
         active = np.searchsorted(-sorted_lengths, -np.arange(longest), side="left")
         starts = np.zeros(longest + 1, dtype=np.int64)
         active.cumsum(out=starts[1:])

@@ -75,8 +75,8 @@ class LMHead(nn.Module):
     def sampled_loss(self, h: Tensor, targets: Tensor, sample: Sample) -> Tensor:
         """Return -log p of each target, normalized over the target and the sampled words.
 
-        From the logit of each word, the log of the word's expected count in the sample is
-        subtracted. If the target is one of the sampled words, it is not counted twice.
+        The log of a word's expected count in the sample is subtracted from the word's logit. If the
+        target is one of the sampled words, it is not counted twice.
 
         Shape:
             h (n, D), targets (n,) -> (n,)

@@ -148,7 +148,7 @@ def _read_raw_lines(path: str, name: str, max_bytes: int) -> Iterator[bytes]:
 
 
 def check_files(files: Iterable[str | os.PathLike[str]]) -> None:
-    """Raise a `DataError` if a file is missing or a directory, or standard input is repeated."""
+    """Raise a `DataError` if a file is missing or is a directory, or if "-" is listed twice."""
     names = [os.fspath(file) for file in files]
     if names.count(STDIN) > 1:
         raise DataError("Standard input ('-') can be used only once.")

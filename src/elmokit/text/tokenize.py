@@ -160,7 +160,7 @@ _WORDS = [
     rf"{_START}[A-Za-z]/(?:[A-Za-z]|out){_END}|{_START}[wW]/(?=[a-z])",
     rf"\d+(?:[.,:]\d+)+{_A}*",
     rf"{_A}*\d['`]s{_END}",
-    # Words with periods are not split ("Node.js"), except where a space seems missing ("over.Then").
+    # Words with periods are not split ("Node.js"), unless a space is missing ("over.Then").
     rf"{_A}+(?:(?:(?!(?<=[a-z][a-z])\.[A-Z][a-z])\.|&|_+|(?!{_CLITIC}|(?<=\d)'\d)['`]){_A}+)*",
 ]
 _PUNCTUATION = [
