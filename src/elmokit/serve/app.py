@@ -26,7 +26,7 @@ from elmokit.serve.routes import about, comparison, embed, predictions
 from elmokit.serve.service import Service
 
 STATIC = Path(__file__).with_name("static")
-# Only documents the token in the OpenAPI schema; the middleware checks it.
+# Only documents authentication in the OpenAPI schema. The middleware checks the token.
 _BEARER = HTTPBearer(scheme_name="bearer", auto_error=False)
 _MAX_PROBLEMS = 5  # maximum number of problems in an error message
 # Names of types in the locations of pydantic errors.
@@ -43,7 +43,7 @@ def create_app(service: Service) -> ASGIApp:
         title="elmokit",
         version=elmokit.__version__,
         description=_DESCRIPTION,
-        docs_url=None,  # the page would load scripts from other hosts
+        docs_url=None,  # FastAPI's documentation pages load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,  # redirects would contain the untrusted Host header
         dependencies=[] if service.settings.token is None else [Depends(_BEARER)],
@@ -99,7 +99,7 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
         message = f"The body is not valid JSON: {first['ctx']['error']}."
         return RequestRejected(message, 400).response()
     content_type = request.headers.get("content-type", "no Content-Type")
-    if tuple(first["loc"]) == ("body",) and "json" not in content_type:  # such as curl -d
+    if tuple(first["loc"]) == ("body",) and "json" not in content_type:  # for example, curl -d
         message = f"Expected the header Content-Type: application/json; found {content_type:.100}."
         return RequestRejected(message, param="body").response()
     messages: dict[str, list[str]] = {}

@@ -1,16 +1,16 @@
-"""Batch the sentences of concurrent requests on one compute thread.
+"""Compute the sentences of concurrent requests in batches, on a single compute thread.
 
 Each request becomes a `Job`: a list of items (usually sentences) and the `Work` to run on them. The
 compute thread fills each batch with items of similar length from all waiting jobs with the same
-work, in order of their deadlines. The deadline of an item is the arrival time of its job plus
-`_DEADLINE_FACTOR` times the time needed to compute the job up to this item, but at most 40% of the
-timeout. Therefore, a single sentence does not have to wait for a thousand sentences of another
-request, and large requests do not starve.
+work. Items with earlier deadlines come first. The deadline of an item is the arrival time of its
+job plus a delay: `_DEADLINE_FACTOR` times the time needed to compute the job up to and including
+the item, but at most 40% of the timeout. Therefore, a single sentence does not have to wait for a
+thousand sentences of another request, and large requests do not starve.
 
 A job is accepted if it and all pending work are expected to take at most half of the timeout, or if
 it and the pending work with earlier deadlines are expected to take at most 10% of the timeout.
-Otherwise, the job is rejected immediately. Together with the 40% for deadlines, these fractions add
-up to the timeout, so that accepted jobs finish in time.
+Otherwise, the job is rejected immediately. Together with the 40% for deadlines, these limits add up
+to the timeout, so that accepted jobs finish in time.
 
 The result of an item does not depend on its batch (up to rounding). If an item cannot be computed,
 only the request that contains it fails.
@@ -39,8 +39,8 @@ _DEADLINE_FACTOR = 16.0
 _MAX_DEADLINE = 0.4
 _MAX_WAIT = 0.5
 _MAX_SHORT_WAIT = 0.1
-#: Maximum expected duration of a batch in seconds, apart from the first item of each job. Limits
-#: how long a new job waits for the current batch. Doubled if no other job is waiting.
+#: Maximum expected duration of a batch in seconds, so that a new job does not wait long for the
+#: current batch. Not enforced for the first item of each job. Doubled if only one job is waiting.
 _BATCH_SECONDS = 0.5
 #: Maximum cost of an item in the shortest length class. The maximum of each longer class is four
 #: times that of the previous one.
@@ -111,7 +111,7 @@ class Job:
         return self.arrival + min(_DEADLINE_FACTOR * seconds, max_seconds)
 
     def seconds_before(self, deadline: float, max_seconds: float) -> float:
-        """Return the expected time in seconds for the waiting items with earlier deadlines."""
+        """Return the expected seconds to compute the waiting items due before `deadline`."""
         rate, end = self.work.seconds_per_cost, len(self.items)
         if deadline < self.arrival + max_seconds:
             cost = (deadline - self.arrival) / (_DEADLINE_FACTOR * rate)
@@ -145,10 +145,10 @@ class Batcher:
         metrics.queue_requests.set_function(lambda: len(self._jobs))
         metrics.queue_tokens.set_function(lambda: sum(job.waiting_cost for job in self._jobs))
 
-    # --------------------------------------------------------------------- called in the event loop
+    # ------------------------------------------------------------------------------ the event loop
 
     async def submit(self, work: Work, items: Sequence[Any], costs: Sequence[int]) -> list[Any]:
-        """Compute items in batches with the items of other jobs.
+        """Compute items, in batches that can also contain items of other jobs.
 
         Args:
             work: The computation.
@@ -156,7 +156,7 @@ class Batcher:
             costs: The cost of each item, in tokens.
 
         Raises:
-            RequestRejected: 429 if the queue is full or the job would wait too long, 504 if it
+            RequestRejected: 429 if the queue is full or the job would wait too long, 504 if the job
                 timed out.
         """
         if not items:
@@ -206,7 +206,7 @@ class Batcher:
             if job in self._jobs:
                 self._jobs.remove(job)
 
-    # ------------------------------------------------------------------ runs on the compute thread
+    # -------------------------------------------------------------------------- the compute thread
 
     def start(self, prepare: Callable[[], None]) -> None:
         """Start the thread, which first calls `prepare`. `prepare` must not raise exceptions."""
@@ -228,7 +228,7 @@ class Batcher:
             self._thread.join(timeout)
 
     def _next_batch(self) -> list[tuple[Job, int]] | None:
-        """Wait for jobs. Return the batch with the earliest deadlines, or None after `close`."""
+        """Wait for a job. Return the next batch, or None if the queue is closed and empty."""
         with self._condition:
             while not self._jobs:
                 if self._closed:

@@ -24,10 +24,10 @@ from elmokit.progress import plural
 from elmokit.serve.errors import RequestRejected, check_limit, internal_error
 from elmokit.serve.service import Service
 
-#: Maximum numbers of request bodies and responses of maximum size in memory at the same time.
+#: The memory limit allows this many request bodies or responses of maximum size at the same time.
 _MAX_BODIES = 32
 _MAX_RESPONSES = 4
-#: Bytes of a response to send at once. The next chunk is sent when the buffer has space.
+#: Size of the chunks of a response in bytes. A chunk is sent when the write buffer has space.
 _CHUNK_SIZE = 256 * 1024
 #: Minimum speed of a client that reads a large response, in bytes per second.
 _MIN_SPEED = 100_000
@@ -46,7 +46,7 @@ _PAGE_HEADERS = (
     (b"cache-control", b"no-cache"),
 )
 
-# A host name, IPv4 address or IPv6 address in brackets, and optionally a port.
+# A host name, an IPv4 address or a bracketed IPv6 address, optionally followed by a port.
 _HOST = re.compile(r"([^:\[\]]+|\[[^\[\]]+\])(?::[0-9]*)?")
 
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class ServiceMiddleware:
         token = service.settings.token
         self._token = None if token is None else f"Bearer {token}".encode()
         self._hosts = {host.lower() for host in service.settings.allowed_hosts}
-        self._any_host = "*" in self._hosts  # checked before adding --host, which is not a pattern
+        self._any_host = "*" in self._hosts  # "*" has no special meaning in --host
         self._hosts |= {"localhost", service.settings.host.lower(), socket.gethostname().lower()}
         limits = service.limits
         # Body bytes and response values share one limit, because each of them needs about 16 bytes
@@ -145,7 +145,7 @@ class ServiceMiddleware:
     ) -> bytes:
         """Read a body. Reject it if it is too large or arrives too slowly."""
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            # Proxies can disagree about which header applies, which allows request smuggling.
+            # Proxies can disagree about which header applies. This allows request smuggling.
             raise RequestRejected(
                 "The request has both Content-Length and Transfer-Encoding. Send only one of them.",
                 400,
@@ -200,8 +200,8 @@ class _ResponseSender:
     def __init__(self, scope: Scope, send: Send, service: Service) -> None:
         self._scope, self._send, self._timeout = scope, send, service.limits.timeout
         self._headers = [_NOSNIFF, *(() if is_api(scope["path"]) else _PAGE_HEADERS)]
-        # During the shutdown, uvicorn may not close connections that it has just accepted. A client
-        # that expects "100 Continue" may omit the body after an error, so that the next request
+        # During the shutdown, uvicorn might not close connections that it has just accepted. After
+        # an error, a client that expects "100 Continue" might omit the body, and the next request
         # would be mistaken for the body.
         if service.shutdown or b"expect" in dict(scope["headers"]):
             self._headers.append((b"connection", b"close"))
@@ -278,6 +278,6 @@ def is_api(path: str) -> bool:
 
 
 def _route_label(scope: Scope) -> str:
-    """Return the path template of the route, because the number of label values must be bounded."""
+    """Return the path template of the route or a generic label, to bound the number of labels."""
     template: str | None = getattr(scope.get("route"), "path", None)
     return template or ("other" if is_api(scope["path"]) else "page")

@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from elmokit.embed.layer_choice import ALL_AND_AVERAGE
 
-#: Limits that cannot be configured, by name.
+#: The names and values of the limits that cannot be configured.
 FIXED_LIMITS = {
-    "matrix_tokens": 256,  # tokens in a similarity matrix, whose size is quadratic
+    "matrix_tokens": 256,  # tokens in a similarity matrix, which has one cell per pair of tokens
     "uses": 512,  # uses of a word in a projection
     "positions": 128,  # positions for substitutes; each requires a full softmax
     "k": 100,  # words or neighbors in a list
-    "task_bytes": 2**19,  # bytes of a request to a task model, because its parser is slow
+    "task_bytes": 2**19,  # bytes in a request to a task model, because parsing is slow
     "queries": 16,  # queries for neighbors; each is compared with every token in the index
 }
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 # collecting all errors would block the event loop for half a minute.
 FailFastList = Annotated[list[T], Field(fail_fast=True)]
 
-# More than the fields of any request. The limit bounds the number of errors for unknown fields.
+# More fields than any valid request has. Bounds the number of errors about unknown fields.
 _MAX_FIELDS = 32
 
 _EXAMPLE = "I read the book yesterday."
@@ -72,7 +72,7 @@ class SentencesRequest(ModelRequest):
 
 
 class LayerRequest(StrictRequest):
-    """A request for layers."""
+    """A request that selects layers."""
 
     layer: Layers = list(ALL_AND_AVERAGE)  # pydantic copies the default value
     """A layer number, top, average (the mean of all layers), concat (all layers concatenated), mix
@@ -83,7 +83,7 @@ class LayerRequest(StrictRequest):
 
 
 class EmbedRequest(SentencesRequest, LayerRequest):
-    """Compute the vectors of every token, or their mean."""
+    """Compute the vectors of all tokens, or the mean vector of each sentence."""
 
     layer: Layers = "all"
     gamma: Weight = 1.0
@@ -98,8 +98,8 @@ class SimilarityRequest(SentencesRequest, LayerRequest):
     static: bool = False
     """Also compare the static vectors of the words, if available."""
     gram: bool = False
-    """Also return the dot products of all layers, from which the cosines of any mix can be
-    computed."""
+    """Also return the dot products of all pairs of token vectors for all pairs of layers. The
+    cosines for any mix can be computed from them."""
 
 
 class ProjectRequest(SentencesRequest, LayerRequest):
@@ -112,7 +112,7 @@ class ProjectRequest(SentencesRequest, LayerRequest):
     word: str | None = None
     """Use all occurrences of this word. Matching is case-insensitive."""
     senses: FailFastList[str | None] | None = None
-    """The sense of each sentence, or null."""
+    """The sense of the word in each sentence, or null if it is unknown."""
     clusters: Literal["auto"] | Annotated[int, Field(ge=1, le=12)] = "auto"
     """Number of clusters. auto: the number with the best silhouette score, up to 6."""
 
@@ -128,7 +128,7 @@ class MarkedSentence(StrictRequest):
 
 
 class NeighborsRequest(LayerRequest):
-    """Find the nearest tokens in the index."""
+    """Find the tokens in the index that are nearest to each query."""
 
     queries: Annotated[
         FailFastList[str | Position | MarkedSentence],
@@ -138,14 +138,14 @@ class NeighborsRequest(LayerRequest):
             examples=[["He will [play] in the final ."]],
         ),
     ]
-    """Sentences with a word in brackets, or IDs of tokens in the index."""
+    """Sentences with a word in brackets, or ids of tokens in the index."""
     k: ListLength = 10
     words: Literal["any", "same", "other"] = "any"
-    """Which words can be neighbors: any word, only the word of the query (same), or only other
+    """Words that can be neighbors. any: all words. same: only the query word. other: only other
     words."""
     distinct: Literal["token", "sentence", "word"] = "sentence"
-    """Remove duplicates. token: keep all tokens. sentence: list identical sentences once. word:
-    list only the nearest token of each word."""
+    """How to remove duplicates. token: keep all tokens. sentence: list identical sentences once.
+    word: list only the nearest token of each word."""
     other_sentences: bool = False
     """Exclude sentences that are identical to the query sentence."""
     min_count: Annotated[int, Field(ge=1)] = 1

@@ -25,7 +25,7 @@ class ErrorResponse(BaseModel):
 
 
 class TextResponse(BaseModel):
-    """The fields of all responses to requests with sentences."""
+    """The fields that the responses to requests with sentences have in common."""
 
     model: str
     state: str
@@ -34,14 +34,20 @@ class TextResponse(BaseModel):
 
 
 class Tokens(BaseModel):
-    """The tokens of a sentence. Offsets are null if the request contains a list of tokens."""
+    """The tokens of a sentence.
+
+    Offsets are null if the request contains a list of tokens or selects a word with brackets.
+    """
 
     tokens: list[str]
     offsets: list[tuple[int, int]] | None
 
 
 class SentenceVectors(Tokens):
-    """Vectors as [layer][token][dimension], or [token][dimension] for a single layer."""
+    """The vectors of a sentence as [layer][token][dimension].
+
+    [layer] is omitted if a single layer is requested, and [token] with pooling.
+    """
 
     vectors: list[Any]
 
@@ -83,7 +89,7 @@ class Point(BaseModel):
 class Plane(BaseModel):
     """The projection of a layer onto its first two principal components.
 
-    Planes are rotated so that points move as little as possible between layers.
+    The planes are aligned, so that points move as little as possible between layers.
     """
 
     name: str

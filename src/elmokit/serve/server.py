@@ -22,11 +22,11 @@ with optional_imports("serve", "elmo serve"):
     from elmokit.serve.app import create_app
     from elmokit.serve.service import Service
 
-#: Time limit in seconds for the headers of a request, from its first byte or, for the first request
-#: of a connection, from the start of the connection.
+#: Time limit in seconds for the headers of a request, measured from the first byte of the request
+#: or, for the first request of a connection, from the start of the connection.
 _HEADER_SECONDS = 15.0
-#: Seconds until an idle connection is closed after a response. Longer than the timeout of most
-#: proxies, which is one minute.
+#: Seconds until an idle connection is closed after a response. Longer than one minute, which is the
+#: timeout of most proxies.
 _KEEP_ALIVE_SECONDS = 75
 #: Maximum number of connections that the event loop accepts at once.
 _BACKLOG = 256
@@ -73,8 +73,8 @@ class Server:
                 timeout_graceful_shutdown=int(2 * settings.limits.timeout) + 5,
             )
         )
-        # uvicorn's handlers raise signals again after the shutdown; `_handle_signals` replaces
-        # them.
+        # uvicorn's signal handlers raise the signals again after the shutdown. `_handle_signals`
+        # replaces these handlers.
         self._uvicorn.capture_signals = contextlib.nullcontext  # type: ignore
 
     def run(self) -> None:
@@ -110,9 +110,9 @@ class Server:
 
     @contextlib.contextmanager
     def _handle_signals(self) -> Iterator[None]:
-        """Stop on SIGINT, SIGTERM and SIGHUP, unless the signal is ignored (for example, nohup).
+        """Stop on SIGINT, SIGTERM or SIGHUP, unless the signal is ignored (as with nohup).
 
-        The first signal restores their default actions, so that a second one ends the process.
+        The first signal restores the default actions, so that a second signal ends the process.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -137,18 +137,19 @@ class Server:
 class _Connection(H11Protocol):
     """An HTTP connection that limits the time for headers and the number of connections.
 
-    uvicorn waits for headers without a timeout, and accepts connections until the process runs out
-    of file descriptors.
+    By default, uvicorn waits for headers without a timeout, and accepts connections until the
+    process runs out of file descriptors.
     """
 
     _timer: asyncio.TimerHandle | None = None
     _last_received = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Start the timer. At the limit, close the longest-idle connection."""
+        """Start the timer. At the limit on connections, close the longest-idle one."""
         super().connection_made(transport)
-        # A response then counts as complete only when the kernel has all of it. Otherwise, a client
-        # that does not read it could keep the connection open forever and delay the shutdown.
+        # With this limit, a response counts as complete only when the kernel has all of it. Without
+        # the limit, a client that does not read the response could keep the connection open forever
+        # and delay the shutdown.
         transport.set_write_buffer_limits(high=0)
         self.app_state = {**self.app_state, "abort": transport.abort}
         self._last_received = self.loop.time()
@@ -158,7 +159,7 @@ class _Connection(H11Protocol):
             connections = cast("set[_Connection]", self.connections)
             waiting = (c for c in connections if c._is_idle or c.cycle.more_body)
             longest_idle = min(waiting, key=lambda connection: connection._last_received)
-            # It must no longer count, even if it is not closed before the next connection is made.
+            # This connection must not count if it is still open when the next one is made.
             self.connections.discard(longest_idle)
             longest_idle.transport.abort()
 

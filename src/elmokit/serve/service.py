@@ -29,11 +29,11 @@ from elmokit.tasks.task import Task
 
 T = TypeVar("T")
 
-# Maximum number of tokens per batch. Per token, the full softmax is several times as expensive as
-# the biLM.
+# Maximum number of tokens per batch, for the LM head and for task models. Per token, the full
+# softmax is several times as expensive as the biLM.
 _HEAD_TOKENS = 512
 _TASK_TOKENS = 2048
-# Maximum number of characters of a token for models without a character CNN.
+# Maximum number of characters per token for models without a character CNN.
 _MAX_CHARACTERS = 1000
 
 
@@ -42,7 +42,7 @@ class Service:
 
     Attributes:
         settings: The settings.
-        limits: The limits on a request and on the queue.
+        limits: The limits that the settings specify.
         metrics: The Prometheus metrics.
         batcher: The job queue and the compute thread.
         shutdown: Whether the service rejects new requests.
@@ -81,7 +81,7 @@ class Service:
 
     @property
     def status(self) -> Literal["loading", "ok", "stopping"]:
-        """The status. The service responds to requests only if the status is "ok"."""
+        """The status. Requests for models are rejected unless the status is "ok"."""
         if self.shutdown:
             return "stopping"
         return "loading" if self._resources is None else "ok"
@@ -106,11 +106,11 @@ class Resources:
     Attributes:
         models: The models by name; the first is the default.
         fingerprints: The fingerprint of each model.
-        max_characters: The number of characters to which tokens are truncated for each model.
+        max_characters: For each model, the number of characters to which tokens are truncated.
         tasks: The task models by name.
         static: Static vectors for comparison, if any.
         index: The index for nearest-neighbor search, if any.
-        index_model: The model that the index was built with.
+        index_model: The name of the model that the index was built with.
 
     Raises:
         ElmoError: A file is missing or invalid, or does not match the others.
@@ -149,7 +149,7 @@ class Resources:
     def check_supported(self, name: str, state: str, *, language_model: bool = False) -> None:
         """Reject a request that a model does not support.
 
-        The library would also raise an error, but its message contains the path of the model.
+        The library would also raise an error, but with a message that contains the model's path.
         """
         model = self.models[name]
         if state == "warm" and model.warm is None:
@@ -176,7 +176,7 @@ class Resources:
         substitutes   (tokens, positions, k) -> the `Substitutes` at each position
         task          example -> prediction
 
-        For other kinds, the items are functions without arguments, which are called.
+        For other kinds, each item is a function without arguments, which is called.
         """
         if not name:
             return Work(kind, lambda functions: [function() for function in functions], budget=0)

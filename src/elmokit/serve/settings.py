@@ -28,8 +28,8 @@ class Limits(settings.Settings):
         queue: Maximum number of waiting requests. Further requests are rejected.
         connections: Maximum number of open connections. At this limit, the longest-idle
             connection is closed.
-        timeout: Time limit in seconds, separately for receiving a request, computing the response
-            and sending it.
+        timeout: Time limit in seconds for each step: receiving a request, computing the response,
+            and sending the response.
     """
 
     body: Count = 2 * 2**20
@@ -56,12 +56,12 @@ class Settings(settings.Settings):
         device: The device to compute on.
         precision: "exact" or "fast".
         threads: Number of CPU threads. Default: chosen by PyTorch.
-        token: The token that clients must send as `Authorization: Bearer`. Default: no
-            authentication.
+        token: The token that clients must send in the header `Authorization: Bearer TOKEN`.
+            Default: no authentication.
         allowed_hosts: Accepted host names, in addition to IP addresses, "localhost" and the name of
             this machine. "*" accepts any name.
         cors: Allowed origins of cross-origin requests. "*" allows all origins.
-        limits: Limits on a request and on the queue.
+        limits: The limits on requests, responses, the queue and connections.
     """
 
     host: str = "127.0.0.1"
@@ -93,7 +93,7 @@ class Settings(settings.Settings):
 
 
 def parse_named_paths(arguments: Sequence[str], option: str) -> dict[str, str]:
-    """Parse the NAME=PATH arguments of an option, which must have unique names."""
+    """Parse the NAME=PATH arguments of an option. Names must be unique."""
     paths: dict[str, str] = {}
     for argument in arguments:
         name, _, path = argument.partition("=")

@@ -29,8 +29,8 @@ from elmokit.text.marked import MarkedWord
 
 T = TypeVar("T")
 
-#: Maximum size in bytes of a request that is tokenized on the event loop. This takes up to 0.1
-#: seconds.
+#: Maximum size in bytes of a request that is tokenized on the event loop. Tokenizing a request of
+#: this size takes up to 0.1 seconds.
 _MAX_EVENT_LOOP_BYTES = 65536
 #: Number of bytes that can be tokenized in about the time it takes to embed a token.
 _BYTES_PER_COST = 2048
@@ -71,7 +71,7 @@ def parse_layer_choices(
 
 
 def json_response(values: Any) -> Response:
-    """Return values and arrays as JSON, with the fewest digits that represent a float exactly."""
+    """Return values and arrays as JSON. Floats have the fewest digits that preserve their value."""
     body = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
     return Response(body, media_type="application/json")
 
@@ -87,7 +87,7 @@ class Texts:
         model: The name of the model.
         elmo: The model.
         tokens: The tokens of each sentence.
-        offsets: The (start, end) of each token in the sentence; None for lists of tokens.
+        offsets: For each sentence, the (start, end) of each token; None for a list of tokens.
         truncated: The tokens of each sentence, with very long tokens truncated.
         warnings: Warnings for the client.
     """
@@ -152,7 +152,7 @@ async def compute_layers(
         state: The initial state of each sentence.
         reduce: Applied to the layers of each sentence, (L + 1, T, 2D), to keep only the values that
             the response needs.
-        values: The total number of values that `reduce` returns. Default: all layers.
+        values: The total number of values that `reduce` returns. Default: all values of all layers.
     """
     service = get_service(request)
     service.resources.check_supported(texts.model, state)
@@ -195,7 +195,7 @@ class Uses(NamedTuple):
     """The uses of a word in a sentence.
 
     Attributes:
-        tokens: The sentence, without brackets.
+        tokens: The tokens of the sentence, without brackets.
         offsets: The (start, end) of each token in the sentence; None for lists of tokens and for
             sentences with brackets.
         positions: The positions of the word.

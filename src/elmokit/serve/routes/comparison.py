@@ -153,7 +153,10 @@ def _project_layers(
     senses: Sequence[Any],
     clusters: str | int,
 ) -> list[dict[str, Any]]:
-    """Project each layer choice onto a plane, aligned with that of the last single layer."""
+    """Project vectors onto one plane per layer choice.
+
+    All planes are aligned with the plane of the last single layer.
+    """
     selected = [choice.apply(vectors) for choice in choices]
     planes = [plane.principal_plane(points) for points in selected]
     layers = [i for i, choice in enumerate(choices) if choice.number is not None]
@@ -243,7 +246,7 @@ def describe_index(index: TokenIndex, model: str) -> dict[str, Any]:
 
 
 def _parse_query(query: str | int | MarkedSentence, i: int, index: TokenIndex) -> Query:
-    """Parse a query. The vectors of the words in sentences are computed later."""
+    """Parse a query. If it is a word in a sentence, the vectors are computed later."""
     if isinstance(query, int):
         if query >= index.n_tokens:
             raise RequestRejected(

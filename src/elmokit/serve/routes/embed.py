@@ -3,9 +3,9 @@
 The `Accept` header selects the response format of `/v1/embed`:
 
 application/json                        the default
-application/x-npy                       one float32 array with the tokens of all sentences; the
+application/x-npy                       one float32 array with the vectors of all sentences; the
                                         header X-Elmo-Lengths contains the number of tokens of each
-                                        sentence
+                                        sentence (1 with pooling)
 application/vnd.apache.arrow.stream     one row per token (or per sentence, with pooling)
 """
 
@@ -56,7 +56,7 @@ _BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
     responses={200: {"content": {_NPY: _BINARY, _ARROW: _BINARY}}},
 )
 async def embed(body: EmbedRequest, request: Request) -> Response:
-    """Return the vectors of every token in the selected layers, or their mean over a sentence."""
+    """Return the vectors of all tokens in the selected layers, or their mean per sentence."""
     media_type = _negotiate(",".join(request.headers.getlist("accept")))
     texts = await tokenize_request(request, body.model, body.sentences)
     choices = parse_layer_choices(body, texts.elmo, body.gamma)
@@ -126,7 +126,8 @@ def _npy_response(vectors: Sequence[FloatArray]) -> Response:
 def _arrow_response(vectors: Sequence[FloatArray], texts: Texts, info: dict[str, Any]) -> Response:
     """Return a table with the columns sentence, token, start and end, and one column per layer.
 
-    Columns are named as in the Parquet files of `elmo embed`: `vector`, or `layer_0` and so on.
+    With pooling, the column tokens replaces token, start and end. The columns of layers are named
+    as in the Parquet files of `elmo embed`: `vector`, or `layer_0` and so on.
     """
     try:
         import pyarrow as pa
@@ -213,7 +214,7 @@ def _encode(vector: FloatArray, encoding: str) -> FloatArray | str:
 
 
 def _split_texts(inputs: list[str]) -> tuple[list[str], list[int]]:
-    """Return the sentences of all texts, and the index of the text of each sentence."""
+    """Return the sentences of all texts, and the index of the text that contains each sentence."""
     pairs = [(sentence, i) for i, text in enumerate(inputs) for sentence in split_sentences(text)]
     return [sentence for sentence, _ in pairs], [i for _, i in pairs]
 

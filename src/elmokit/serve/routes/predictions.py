@@ -103,7 +103,7 @@ async def predict(name: str, body: TaskRequest, request: Request) -> Response:
     check_limit("max_sentences", service.limits.sentences, len(body.examples), "examples")
     size = len(await request.body())
     check_limit("task_bytes", FIXED_LIMITS["task_bytes"], size, "bytes", 413)
-    # Always on the compute thread, because `catch_warnings` is not thread-safe.
+    # Always parse on the compute thread, because `catch_warnings` is not thread-safe.
     parse = partial(_parse_examples, saved.task, body.examples)
     groups, messages = await run_queued(request, "parse", parse, size // 1024)
     examples = [example for group in groups for example in group]

@@ -1,4 +1,4 @@
-// The tokens of sentences as chips; one of them is selected.
+// The tokens of sentences as chips, one of which is selected.
 
 import { el, rovingFocus } from "./dom.js";
 import { formatNumber, shade, formatShort } from "./scale.js";

@@ -24,7 +24,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** Delay `work` until there has been no input for a while. */
+/** Return a function that calls `work` when it has not been called again for a while. */
 export function debounced(work, milliseconds = 350) {
   let timer = null;
   const later = (...args) => {
@@ -166,7 +166,7 @@ export const splitLines = (text) =>
     .map((line) => line.trim())
     .filter(Boolean);
 
-/** Read or write browser storage. Return null if it is not available. */
+/** Read or write browser storage. Return null if the storage is not available. */
 export function browserStorage(kind, key, value) {
   try {
     const store = kind === "session" ? sessionStorage : localStorage;

@@ -22,7 +22,7 @@ const SENTIMENTS = {
   3: "positive",
   4: "very positive",
 };
-// Labels shown in orange, and in gray.
+// Labels of orange bars, and labels of gray bars.
 const NEGATIVE = ["0", "1", "negative", "contradiction"];
 const NEUTRAL = ["2", "neutral"];
 const INFERENCES = {
@@ -31,7 +31,7 @@ const INFERENCES = {
   contradiction: ["contradiction", "contradicts the premise"],
 };
 const TYPES = { PER: "person", LOC: "location", ORG: "organization", MISC: "other" };
-// Short, because they are shown below short words. The titles explain more.
+// These names are short, because they are shown below short words. The titles explain more.
 const ROLES = {
   V: "verb",
   ARG0: "who",
@@ -220,7 +220,7 @@ function renderChains({ sentences, clusters }) {
   return [text, summary, el("ol", { class: "chains" }, ...list)];
 }
 
-/** Highlight one cluster, or all of them if it is already highlighted. */
+/** Highlight a cluster, or stop highlighting it if it is already highlighted. */
 function highlight(text, button, chain) {
   const isSelected = button.getAttribute("aria-pressed") !== "true";
   for (const other of button.closest(".chains").querySelectorAll("button"))
@@ -229,7 +229,7 @@ function highlight(text, button, chain) {
     span.classList.toggle("dim", isSelected && span.dataset.chain !== String(chain));
 }
 
-/** Return probability bars, in which the predicted label is marked. */
+/** Return probability bars, with a mark on the bar of the predicted label. */
 function probabilityBars(probabilities, label, labelOf) {
   const rows = Object.entries(probabilities).map(([name, p]) => {
     const toneClass = NEGATIVE.includes(name) ? " negative" : NEUTRAL.includes(name) ? " neutral" : "";

@@ -7,7 +7,7 @@ import { RequestRunner, request } from "./service.js";
 
 const MAX_LISTED = 8; // predictions listed for the selected position
 const MAX_IN_STRIP = 3; // predictions shown above and below each token
-const MAX_BITS = 16; // surprisal at which a bar has its full height, in bits
+const MAX_BITS = 16; // surprisal in bits at which a bar has its full height
 
 export function expectations(app) {
   byId("expectations-help").hidden = app.model.language_model;
@@ -102,7 +102,7 @@ export function expectations(app) {
           warnings: response.warnings,
         };
       };
-      const fitsLimit = input.length / 2 < maxPositions; // it cannot exceed the limit
+      const fitsLimit = input.length / 2 < maxPositions; // the sentence cannot exceed the limit
       runner.run(JSON.stringify([input, fitsLimit ? null : values.t]), work, (response) => {
         runner.notify(response.warnings.join(" ") || null);
         runner.result.classList.remove("stale");

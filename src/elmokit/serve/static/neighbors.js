@@ -1,4 +1,4 @@
-// Neighbors: the most similar words in context from an entire text.
+// Neighbors: the uses of words in a text that are most similar to a word in a sentence.
 
 import { Chips } from "./chips.js";
 import { byId, radioGroup, el, examples, field, quote } from "./dom.js";
@@ -121,7 +121,7 @@ export function neighbors(app) {
             "p",
             {},
             "Static vectors have one list of neighbors per word. " +
-              "Start the service with --static glove-6b-50d to show them.",
+              "Start the service with --static glove-6b-50d to show this list.",
           ),
         ]
       : list

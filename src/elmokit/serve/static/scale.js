@@ -1,6 +1,6 @@
 // Numbers as shades and text. Blue (positive) and orange (negative) are colorblind-safe.
 
-/** Set the shade of a cosine: `--v` sets its strength, the class its color. */
+/** Shade an element by a cosine: `--v` sets the strength of the shade, the class its color. */
 export function shade(element, cosine) {
   const known = typeof cosine === "number";
   element.classList.add("shade");
@@ -14,7 +14,7 @@ export function shade(element, cosine) {
 export const formatNumber = (value) =>
   typeof value === "number" ? value.toFixed(2).replace("-", "−") : "–";
 
-/** Without the leading zero, for narrow cells. */
+/** Format a number without the leading zero, for narrow cells. */
 export function formatShort(value) {
   if (typeof value !== "number") return "–";
   const text = Math.abs(value).toFixed(2);
@@ -30,7 +30,11 @@ export const toBits = (logarithm) => -logarithm / Math.LN2;
 
 export const formatRounded = (n) => (n < 20 ? n.toFixed(1) : Math.round(n).toLocaleString("en"));
 
-/** Cosines of all tokens for a mix of layers, from the dot products of the layers. */
+/**
+ * Compute the cosines of all pairs of tokens for a mix of layers.
+ *
+ * `gram[i][j][a][b]` is the dot product of token `a` in layer `i` and token `b` in layer `j`.
+ */
 export function mixCosines(gram, weights) {
   const size = gram[0][0].length;
   const dots = Array.from({ length: size }, () => new Float64Array(size));

@@ -215,7 +215,7 @@ function bySense(points) {
   return { names, of: points.map(({ sense }) => names.indexOf(sense ?? "no sense")) };
 }
 
-/** Clusters of a layer, numbered like the clusters of the top layer with the largest overlap. */
+/** Clusters of a layer, numbered like the top-layer clusters with which they overlap most. */
 function byCluster(planes, layer) {
   const layers = planes.filter((s) => s.name.startsWith("layer"));
   const top = layers[layers.length - 1].clusters;

@@ -122,7 +122,7 @@ export class RequestRunner {
     }
   }
 
-  /** Show a message instead of a result; null hides it. */
+  /** Show a message instead of a result; null hides the message. */
   notify(message) {
     this.notice.textContent = message ?? "";
     this.notice.hidden = !message;

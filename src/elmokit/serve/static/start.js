@@ -66,8 +66,9 @@ function draw(word, response, app) {
   );
   const [near, far] = [cosineAt(top, 1), cosineAt(top, 2)];
   byId("start-finding").textContent =
-    `Static vectors represent all three uses of “${word}” by the same vector. ELMo computes ` +
-    `three. Uses 1 and 2, which have the same sense, have a cosine of ${formatNumber(near)}; ` +
+    `Static vectors represent all three uses of “${word}” with the same vector. ELMo ` +
+    "computes a vector for each use. Uses 1 and 2, which have the same sense, have a cosine of " +
+    `${formatNumber(near)}; ` +
     `uses 1 and 3 have a cosine of ${formatNumber(far)}.`;
 }
 

@@ -3,7 +3,7 @@
 // Browsers do not send the part after # to servers, so sentences do not appear in proxy logs.
 
 const MAX_LENGTH = 12000; // longest URL that can be shared reliably
-const MIN_INTERVAL = 350; // milliseconds between two updates, because browsers limit their rate
+const MIN_INTERVAL = 350; // milliseconds between two updates of the URL; browsers limit the rate
 
 const hiddenValues = new Map(); // parameters of the panels that are not shown
 let view = history.state?.panel ? history.state : read();
@@ -23,7 +23,7 @@ export function valuesOf(panel) {
 /**
  * Open a panel, or change parameters of the current one; null removes a parameter.
  *
- * Consecutive changes with the same `join` (dragging a slider, typing) are one history entry.
+ * Consecutive changes with the same `join` (such as typing) share one history entry.
  */
 export function navigate(panel, changes, join = null) {
   const values = { ...valuesOf(panel) };
