@@ -11,8 +11,8 @@ from typer.core import TyperCommand, TyperGroup
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Messages of typer and pydantic, and what to write instead.
-_EXPECTED = (
+# Patterns in the messages of typer and pydantic, and their replacements.
+_REPLACEMENTS = (
     (r"^dir (?=')", "directory "),
     (r"^Value error, ", ""),
     (r"^Input should be ((?:greater|less) than .*)$", r"expected a number \1."),
@@ -40,7 +40,7 @@ class _Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            for pattern, replacement in _EXPECTED:  # typer passes on the messages of pydantic
+            for pattern, replacement in _REPLACEMENTS:  # typer passes on messages of pydantic
                 error.message = re.sub(pattern, replacement, error.message)
             raise
 

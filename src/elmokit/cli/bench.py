@@ -99,14 +99,14 @@ def embed(
     same sentences. The results are medians.
 
     Args:
-        preset: Measure a model of this size with random weights, instead of --model: toy, small,
-            medium or original.
+        preset: Measure a model of this size (toy, small, medium or original) with random weights,
+            instead of --model.
         batch: Batch sizes in sentences, separated by commas.
         threads: Numbers of CPU threads, separated by commas. Default: chosen by PyTorch.
         text: Text file with one paragraph per line. Default: examples/corpus.txt in a clone of the
             repository, random words otherwise.
-        tokens: Number of tokens to measure per batch size. The same number is embedded beforehand
-            to fill the token cache.
+        tokens: Number of tokens to embed before the measurements, to fill the token cache, and
+            again for each batch size.
         rounds: Number of measurements per configuration.
         precision: Precisions to measure, separated by commas. Default: all that the model supports
             on this machine.

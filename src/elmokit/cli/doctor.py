@@ -78,7 +78,7 @@ def doctor(
 
 
 def _installed_versions() -> dict[str | None, dict[str, str | None]]:
-    """Return the installed version of each package by extra. Core packages have the key None."""
+    """Return the installed versions of packages for each extra; core packages have the key None."""
     if _version("elmokit") is None:  # not installed, for example only on PYTHONPATH
         return {None: {}}
     extras = importlib.metadata.metadata("elmokit").get_all("Provides-Extra") or []

@@ -119,7 +119,7 @@ def _add_ann(directory: Path, layer: list[str], recall: float) -> dict[str, Any]
     from elmokit.search.index import TokenIndex
 
     index = TokenIndex.open(directory)
-    # If the index stores a mix, its weights are fixed.
+    # If the index stores a mix, the weights of the mix are fixed.
     choices = index.parse_layers(layer, index.meta.stored.get("mix") if "mix" in layer else None)
     ann = add_ann(index, choices, recall=recall).meta.ann
     for choice in choices:

@@ -68,7 +68,7 @@ def _list_installed(as_json: bool) -> None:
 
 
 def _describe(parts: ModelParts | OnnxParts) -> dict[str, Any]:
-    from elmokit.sources.onnxdir import OnnxParts  # `modeldir` imports torch
+    from elmokit.sources.onnxdir import OnnxParts  # not `ModelParts`, which imports torch
 
     summary = {
         "source": parts.source,

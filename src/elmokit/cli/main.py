@@ -81,7 +81,7 @@ def run() -> None:
     """Run the `elmo` command and exit with its exit code."""
     warnings.simplefilter("always", ElmoWarning)
     warnings.showwarning = _show_warning
-    # Handle SIGTERM, which `kill` and job schedulers send, like Ctrl-C.
+    # Treat SIGTERM, which `kill` and job schedulers send, in the same way as Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with optional_imports(None, "This command"):

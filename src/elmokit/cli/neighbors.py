@@ -45,18 +45,18 @@ def neighbors(
 ) -> None:
     """Find the nearest neighbors of a word in context.
 
-    Compares a word in a sentence with every token of a text by cosine similarity, layer by layer.
-    Layer 0 represents only the word; the other layers also represent its context. Memory usage does
-    not depend on the size of the text. For repeated queries, build an index first with `elmo
-    index`. With --static, also lists the nearest neighbors according to static vectors, which
+    For each layer, computes the cosine similarity between a word in a sentence and every token of a
+    text. Layer 0 represents only the word; the other layers also represent its context. Memory
+    usage does not depend on the size of the text. For repeated queries, build an index first with
+    `elmo index`. With --static, also lists the nearest neighbors according to static vectors, which
     ignore the context.
 
     Args:
         files: Alternatively, a directory written by `elmo index`.
         query: Sentence with one word in brackets, for example 'The [play] was long .' Can be
             repeated.
-        token: Id of an indexed token to use as a query, as printed by --json. Requires an index.
-            Can be repeated.
+        token: Id of an indexed token to use as a query. --json prints the ids of neighbors.
+            Requires an index. Can be repeated.
         k: Number of neighbors per query and layer.
         layer: Default: every layer and the average.
         same_word: Only list occurrences of the query word.

@@ -139,7 +139,7 @@ StaticTable = Annotated[
 
 
 def reject_stdout(path: Any) -> Any:
-    """Reject `-` as an output path. An option callback."""
+    """Reject `-` as an output path. Used as an option callback."""
     if path is not None and str(path) == "-":
         raise typer.BadParameter("cannot write to standard output. Specify a path.")
     return path
@@ -179,7 +179,7 @@ Deterministic = Annotated[
 
 
 def _check_tensorboard(is_set: bool) -> bool:
-    """Raise an error if TensorBoard is not installed, before data and models are loaded."""
+    """Check that TensorBoard is installed, before data and models are loaded."""
     if is_set:
         from elmokit.train.metrics import check_tensorboard
 
@@ -213,7 +213,7 @@ class UsageError(typer.BadParameter):
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Convert each `ConfigError` to a usage error, which exits with code 2."""
+    """Convert a `ConfigError` to a usage error, so that the command exits with code 2."""
     try:
         yield
     except ConfigError as error:
@@ -221,7 +221,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def as_settings(options: Mapping[str, object]) -> list[str]:
-    """Format all options that are not None as NAME=VALUE, the format of `--set`."""
+    """Format options as NAME=VALUE, the format of `--set`. Options that are None are omitted."""
     return [f"{name}={value}" for name, value in options.items() if value is not None]
 
 

@@ -51,7 +51,7 @@ def _format(value: Any) -> str:
 
 
 def print_training(run: TrainResult, summary: dict[str, Any], *, as_json: bool) -> None:
-    """Print the summary of `elmo train` and `elmo finetune`; exit if the run was interrupted."""
+    """Print the JSON summary of a training run if requested. Exit if the run was interrupted."""
     if as_json:
         values = {"steps": run.steps, "tokens": run.tokens, "interrupted": run.interrupted}
         print_json({**values, "model": str(run.model), **summary})

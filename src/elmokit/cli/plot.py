@@ -57,11 +57,11 @@ def senses(
     automatic clusters if there are no labels.
 
     Args:
-        text: File with one sentence per line, in which one word is in brackets, optionally followed
-            by a tab and the sense of the word; '-' for standard input. Alternatively, an index
-            directory, together with --word.
+        text: File with one sentence per line, or '-' for standard input. One word of each sentence
+            must be in brackets. A tab and the sense of the word can follow the sentence.
+            Alternatively, an index directory, together with --word.
         word: Word to plot (case-insensitive). Requires an index.
-        limit: Maximum number of uses from an index, sampled evenly.
+        limit: Maximum number of uses from an index. If there are more, they are sampled evenly.
         clusters: Number of automatic clusters. Default: the number with the best silhouette score.
         layer: Default: all.
     """

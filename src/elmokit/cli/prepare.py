@@ -48,13 +48,13 @@ def prepare(
             targets; as inputs, all words are encoded from their characters.
         max_vocab: Maximum vocabulary size, including <S>, </S> and <UNK>. Default: unlimited.
         vocab: Existing vocabulary, as required to fine-tune or evaluate an existing model: a model
-            directory, the name of an installed model, or a file with one word per line that begins
-            with <S>, </S> and <UNK>. Default: build a vocabulary from the text.
+            directory, the name of an installed model, or a file with one word on each line and <S>,
+            </S> and <UNK> on the first three lines. Default: build a vocabulary from the text.
         max_characters: Maximum number of character ids per word, including two boundary ids; longer
             words are truncated. Must match the model.
         valid: Number (such as 500) or fraction (such as 0.01) of documents to hold out for
             evaluation, chosen at random and not used to build the vocabulary. Default: 0.
-        valid_files: File to hold out for evaluation. Can be repeated.
+        valid_files: File with held-out text for evaluation, instead of --valid. Can be repeated.
         workers: Number of worker processes. Does not affect the output. Default: one per core.
     """
     from elmokit.data.layout import PrepareSettings

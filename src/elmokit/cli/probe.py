@@ -108,10 +108,10 @@ def wsd(
 ) -> None:
     """Disambiguate word senses with each layer.
 
-    Each word is assigned the sense with the nearest mean vector in SemCor, among the senses of its
-    lemma and part of speech. Lemmas that are not in SemCor are assigned their first sense in
-    WordNet. F1 is computed as in Raganato et al. (2017). In the ELMo paper, layer 2 is better
-    than layer 1.
+    Each word is assigned a sense of its lemma and part of speech: the sense whose mean vector in
+    SemCor is nearest to the vector of the word. Lemmas that are not in SemCor are assigned their
+    first sense in WordNet. F1 is computed as in Raganato et al. (2017). In the ELMo paper, layer 2
+    is better than layer 1.
 
     Args:
         semcor: Training sentences annotated with senses, one JSON object per line.
@@ -172,8 +172,8 @@ def wic(
 
     The prediction is yes if the cosine similarity of the two tokens is above a threshold, which is
     chosen on one half of the lemmas and tested on the other, and vice versa. Baselines: whether the
-    two word forms are equal and, with --static, the static vectors of the words and their mean over
-    each sentence.
+    two word forms are equal and, with --static, the static vectors of the words and the mean static
+    vectors of the sentences.
 
     Args:
         data: MCL-WiC sentence pairs: NAME.data.
@@ -218,7 +218,7 @@ def morphology(
         pairs: Tab-separated file with a word, a related word and the kind of relation per line.
             Default: a bundled list.
         words: Candidate words, one per line. Default: the most frequent words of the model's
-            vocabulary or, if it has none, of the static vectors.
+            vocabulary or, if the model has none, of the static vectors.
         max_words: Maximum number of candidate words.
     """
     from elmokit.embed.loading import load

@@ -9,7 +9,7 @@ import typer
 from elmokit.cli import options as opt
 from elmokit.cli.output import log_skipped, print_json
 
-# Number of tokens that are sorted by length and scored together before results are printed.
+# Number of tokens per window. The sentences of a window are scored together, sorted by length.
 _WINDOW_TOKENS = 16384
 
 

@@ -70,8 +70,10 @@ def serve(
         max_sentences: Maximum number of sentences per request.
         max_values: Maximum number of floating-point values per response.
         queue: Maximum number of pending requests; further requests are rejected.
-        max_connections: Maximum number of open connections; idle ones are closed first.
-        timeout: Time limit in seconds for receiving a request, and for responding to it.
+        max_connections: Maximum number of open connections. At this limit, the longest-idle
+            connection is closed.
+        timeout: Time limit in seconds for each step: receiving a request, computing the response,
+            and sending the response.
         as_json: Print JSON instead of text when the service is ready.
     """
     if token is None and "ELMO_SERVE_TOKEN" in os.environ:

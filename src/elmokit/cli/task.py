@@ -21,7 +21,7 @@ from elmokit.tasks.registry import TASKS, is_task_file
 if TYPE_CHECKING:
     from elmokit.tasks.task import Task
 
-# Number of examples that are predicted together before results are printed.
+# Number of examples that are processed together before their predictions are printed.
 _WINDOW = 512
 
 TaskDirectory = Annotated[
@@ -57,13 +57,13 @@ def train(
     """Train a task model, with ELMo or without (--elmo none).
 
     The biLM is frozen; its layers are computed once and cached. Training stops early if the score
-    on DEV no longer improves; the best epoch is saved and evaluated on TEST. At the end, the
-    learned layer weights s_j and gamma are printed. Ctrl-C saves a checkpoint and stops.
+    on DEV no longer improves; the model from the best epoch is saved and evaluated on TEST. At the
+    end, the learned layer weights s_j and gamma are printed. Ctrl-C saves a checkpoint and stops.
 
     Args:
         train: Training data.
-        dev: Development data, to select the best epoch.
-        test: Test data, to evaluate the best epoch.
+        dev: Development data, used to select the best epoch.
+        test: Test data, used to evaluate the model from the best epoch.
         output: Output directory.
         elmo: Where to add ELMo. none: nowhere. input: to the input of the task's RNN. output: to
             its output. both: to both. Default: from the preset.
@@ -224,7 +224,7 @@ def _load_task(context: typer.Context) -> Task[Any]:
 
 
 def _choose(kind: str, name: str | None, choices: Iterable[str]) -> str:
-    """Validate the name of a preset or format. Default: the first choice."""
+    """Validate and return the name of a preset or format. None selects the first choice."""
     names = list(choices)
     if name is not None:
         check_choice(kind, name, names)

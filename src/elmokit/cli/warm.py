@@ -27,9 +27,9 @@ def warm(
     """Compute an initial LSTM state (the warm state) from text.
 
     The warm state is the mean LSTM state of each layer and direction at the sentence boundaries of
-    continuous text. A sentence that starts from it is processed as if it were in the middle of a
-    text, but still independently of other sentences. Use text with at least 10,000 sentences; only
-    the first 20,000 are used.
+    continuous text. A sentence that starts from this state is processed as if it were in the middle
+    of a text, but still independently of other sentences. Use text with at least 10,000 sentences;
+    only the first 20,000 are used.
 
     The output is written atomically.
 

@@ -24,7 +24,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** Return a function that calls `work` when it has not been called again for a while. */
+/** Return a function that calls `work` once no further call has followed for a while. */
 export function debounced(work, milliseconds = 350) {
   let timer = null;
   const later = (...args) => {
