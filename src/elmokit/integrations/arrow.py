@@ -6,8 +6,8 @@
 
 The columns are the same as in the Parquet files of `elmo embed`: `sentence`, `token_index`,
 `token`, `start` and `end` (null for tokenized input), and the vectors as fixed-size lists:
-`layer_0`, `layer_1`, ..., or `vector` for one vector per token. Each sentence is a chunk of the
-table and shares memory with its vectors.
+`layer_0`, `layer_1`, ..., or `vector` for one vector per token. The rows of each sentence form one
+chunk of the table, which shares memory with the vectors of the sentence.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ def to_polars(vectors: SentenceVectors | Sequence[SentenceVectors], **options: A
 
 
 def matrix(column: Any) -> FloatArray:
-    """Return a column of vectors as an array (n, D), without copying if it is a single chunk.
+    """Return a column of vectors as an array (n, D), without copying if there is a single chunk.
 
     Args:
-        column: A column of a table or of a data frame. In pandas, it must be an Arrow column.
+        column: A column of a table or data frame. A pandas column must have an Arrow data type.
     """
     if not isinstance(column, pa.Array | pa.ChunkedArray):
-        # pandas columns have supported this protocol since version 3.
+        # Columns of pandas 3 and later support this protocol.
         is_stream = hasattr(column, "__arrow_c_stream__")
         column = pa.chunked_array(column) if is_stream else pa.array(column)
     if not pa.types.is_fixed_size_list(column.type) or column.null_count:
@@ -125,7 +125,7 @@ def matrix(column: Any) -> FloatArray:
 
 
 def from_arrow(table: Any) -> list[SentenceVectors]:
-    """Return the sentences of a table with all layers.
+    """Return the sentences of a table that contains all layers.
 
     The vectors are copied to one array per sentence. Sentences without tokens have no rows in the
     table; they are restored unless they are at the end.

@@ -3,8 +3,8 @@
     tagger = SequenceTagger(embeddings=ElmoEmbeddings(layer="top"), ...)
 
 The biLM is frozen. Sentences are tokenized by flair and embedded independently. A saved flair model
-contains the settings and the name and fingerprint of the biLM, but not its weights. Import this
-module before you call `SequenceTagger.load`.
+contains the settings, and the name and fingerprint of the biLM, but not the weights of the biLM.
+Import this module before you call `SequenceTagger.load`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ Corpus = str | Path | Iterable[str] | Iterable[Sequence[str]]
 
 
 def layer_zero(elmo: ElmoModel, words: Iterable[str]) -> KeyedVectors:
-    """Return layer 0 of words, h_{k,0} = [x_k; x_k]. Words with similar spelling are similar.
+    """Return the layer 0 vectors of words, h_{k,0} = [x_k; x_k], which depend on the spelling.
 
     Args:
         elmo: The model.
@@ -62,17 +62,18 @@ def averaged(
     Args:
         elmo: The model.
         sentences: Strings or lists of tokens, or the path of a text file with one sentence per
-            line. Must not be an iterator unless `words` is set, because the corpus is read twice.
+            line. Unless `words` is set, must not be an iterator, because the corpus is read twice.
         layer: The vector of a token: a layer number, "top", "average", "concat" or "mix".
         mix: With layer "mix": the weights s, one per layer, not normalized.
         gamma: With layer "mix": the scale.
-        words: The words to average. Default: the most frequent words.
+        words: The words whose vectors are averaged. Default: the most frequent words.
         min_count: Minimum number of occurrences of a word, because the mean of a few uses is noisy.
             Rarer words are omitted, even if they are in `words`.
         max_words: Maximum number of words, if `words` is not set. The most frequent words are kept.
 
     Returns:
-        The vectors in decreasing order of frequency, with the attribute "count".
+        The vectors in decreasing order of word frequency. The vector attribute "count" contains the
+        number of occurrences of each word.
     """
     validate("min_count", min_count, Count)
     validate("max_words", max_words, Count)

@@ -1,7 +1,7 @@
 """Write model directories for the Hugging Face Hub.
 
     save_pretrained("run/model", "my-elmo", license="cc-by-sa-4.0", language="de")
-    # Then upload it:  hf upload user/my-elmo my-elmo
+    # Then upload the directory:  hf upload user/my-elmo my-elmo
 
 The result is a normal model directory whose model card has a header for the Hub: license, language,
 library and tags. After the upload, load the model with `elmokit.load("hf://user/model")`. This

@@ -1,4 +1,4 @@
-"""References to models, which pipelines store and pickle instead of weights.
+"""Model references, which pipelines store and pickle instead of weights.
 
 A model is loaded on first use, once per process. A fingerprint ensures that the name still refers
 to the same model.
@@ -106,7 +106,7 @@ def _load(
     precision: str,
     device: str,
     batch_tokens: int | None,
-    file_version: tuple[int, int] | None,  # only part of the cache key
+    file_version: tuple[int, int] | None,  # unused, but part of the cache key
 ) -> tuple[ElmoModel, str]:
     elmo = load(name, device=device, precision=precision, backend="torch")
     if batch_tokens is not None:

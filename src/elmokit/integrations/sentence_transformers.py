@@ -1,4 +1,4 @@
-"""A first module for SentenceTransformer models: ELMo token vectors with a learned mix.
+"""An input module for SentenceTransformer models: ELMo token vectors with a learned mix.
 
     tokens = ElmoTokens()
     SentenceTransformer(modules=[tokens, Pooling(tokens.get_embedding_dimension()), Dense(...)])
@@ -39,7 +39,7 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
         model: A model for `elmokit.load`: a name, a path or `hf://user/model`. Default: the bundled
             model.
         finetune: Also train the biLM.
-        dropout: Dropout of the mixed vectors during training.
+        dropout: Dropout probability of the mixed vectors during training.
         max_seq_length: Maximum number of tokens per text. Longer texts are truncated.
     """
 
@@ -77,7 +77,7 @@ class ElmoTokens(InputModule):  # type: ignore[misc]
         return {**features, "token_embeddings": self.elmo(features["input_ids"]).representations[0]}
 
     def get_embedding_dimension(self) -> int:
-        """Return the dimension of a vector, 2D."""
+        """Return the dimension of a vector, 2 * D."""
         return self.elmo.output_dim
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:

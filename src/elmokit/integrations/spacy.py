@@ -15,13 +15,13 @@ Sentences are embedded independently. If no earlier component has set sentence b
 splits the text into sentences. Whitespace tokens are not embedded: their vectors are zero, and they
 are not included in the mean vectors of spans and docs.
 
-A saved pipeline contains the settings and the name and fingerprint of the model, but not its
+A saved pipeline contains the settings, and the name and fingerprint of the model, but not its
 weights. Docs that come from bytes, a `DocBin` or another process contain their vectors, but
 spaCy does not store hooks. To restore the hooks, call `attach(doc)`.
 """
 
-# No `from __future__ import annotations`: confection before 1.0, which spaCy 3.7 uses, requires the
-# types of a factory's arguments, not strings.
+# No `from __future__ import annotations`: in confection before 1.0, which spaCy 3.7 uses, the
+# annotations of a factory's arguments must be types, not strings.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
