@@ -54,13 +54,9 @@ def convert(
     from elmokit.sources.resolve import load_parts
 
     if part_size is not None and to != "elmokit":
-        raise typer.BadParameter(
-            f"not supported with --to {to}. Omit it.", param_hint="--part-size"
-        )
+        raise opt.UsageError(f"--part-size is not supported with --to {to}. Omit it.")
     if storage != "float32" and to == "hdf5":
-        raise typer.BadParameter(
-            f"{storage} is not supported with --to hdf5. Use float32.", param_hint="--storage"
-        )
+        raise opt.UsageError(f"--storage {storage} is not supported with --to hdf5. Use float32.")
     if to == "onnx":
         onnxdir.check_available()
     parts = load_parts(model, weights, vocab=vocab)

@@ -140,7 +140,7 @@ def embed(
 
 def _check_engine(engine: str, address: str | None, output: str) -> None:
     if engine == "local" and address is not None:
-        raise typer.BadParameter("requires --engine ray.", param_hint="--address")
+        raise opt.UsageError("--address requires --engine ray.")
     is_file = PurePath(output).suffix and "://" not in output and not output.endswith("/")
     if engine == "ray" and is_file:
         raise typer.BadParameter(

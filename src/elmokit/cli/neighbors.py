@@ -69,7 +69,7 @@ def neighbors(
         ann: Use approximate search (see `elmo index --ann`). Requires an index.
     """
     if same_word and other_words:
-        raise typer.BadParameter("cannot be used with --same-word.", param_hint="--other-words")
+        raise opt.UsageError("--other-words cannot be used with --same-word.")
     is_index = len(files) == 1 and Path(files[0]).is_dir()
     if is_index and (max_tokens or split or skip_bad or state != "reset"):
         raise opt.UsageError(

@@ -72,9 +72,7 @@ def senses(
             param_hint="FILE|INDEX",
         )
     if word is not None and not is_index:
-        raise typer.BadParameter(
-            f"requires an index directory, but {text} is not a directory.", param_hint="--word"
-        )
+        raise opt.UsageError(f"--word requires an index directory, but {text} is not a directory.")
     opt.check_layers(layer, mix)
 
     from elmokit.embed.loading import load

@@ -1,7 +1,7 @@
 """Read ELMoForManyLangs models. Each model is a directory for one language.
 
     config.json           training settings; `config_path` names the architecture file
-    cnn_50_100_...json    the architecture; missing in the published zip files
+    cnn_50_100_...json    the architecture; missing from the published zip files
     char.dic, word.dic    the lexicon: a character or word, a tab and an index per line
     token_embedder.pkl    weights saved by PyTorch, read with `weights_only=True`
     encoder.pkl

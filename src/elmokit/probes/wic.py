@@ -152,7 +152,7 @@ class WicReport:
 
 
 def read_wic(data: str | Path, gold: str | Path | None = None) -> list[WicPair]:
-    """Read pairs of MCL-WiC.
+    """Read the pairs of an MCL-WiC dataset.
 
     Args:
         data: The file of sentences, `NAME.data`.

@@ -109,7 +109,7 @@ def _find_index(path: str | Path | None) -> Path:
         file = candidate / INDEX if candidate.is_dir() else candidate
         if file.is_file():
             return file
-    listed = ", ".join(filter(None, paths))
+    listed = ", ".join(f"'{candidate}'" for candidate in filter(None, paths))
     raise DataError(f"Cannot find WordNet's {INDEX} in {listed}. {_INSTALL_HINT}")
 
 

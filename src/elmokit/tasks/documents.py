@@ -55,7 +55,7 @@ _FIX = "Fix the brackets or remove the document."
 
 
 class Mention(NamedTuple):
-    """Tokens start, ..., end - 1 of a document."""
+    """A span of tokens in a document, from `start` up to but not including `end`."""
 
     start: int
     end: int

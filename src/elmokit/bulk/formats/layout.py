@@ -50,7 +50,7 @@ class Layout(Settings):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one token's vectors: (L + 1, 2D) for all layers, else (2D,)."""
+        """The shape of one token's vectors, for example (L + 1, 2D) for all layers."""
         return self.choice.shape(self.dim)
 
     def select(self, layers: Any) -> Any:
