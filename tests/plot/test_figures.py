@@ -243,8 +243,9 @@ def test_long_sentences_are_wrapped_and_too_long_ones_rejected() -> None:
     picture = draw_surprise([a_score(60)])
     assert len(picture.axes) > 2
     assert sum(len(axes.patches) for axes in picture.axes) == 2 * 61
-    with pytest.raises(DataError, match="at most 400"):
-        draw_surprise([a_score(300), a_score(300)])
+    for scores in ([a_score(300), a_score(300)], []):
+        with pytest.raises(DataError, match="expected 1 to 400"):
+            draw_surprise(scores)
 
 
 # ------------------------------------------------------------------------------------------ files

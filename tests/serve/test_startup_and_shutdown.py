@@ -143,6 +143,8 @@ def test_objects_that_cannot_be_served_are_reported(tmp_path: Path, full_model: 
         Server(replace(ALONE, host="192.0.2.1"))  # not an address of this machine
     with pytest.raises(ConfigError, match="No trained task model"):
         Server(replace(ALONE, tasks={"x": tmp_path})).run()
+    with pytest.raises(ConfigError, match=r"'example.org'.* such as https://example.org"):
+        replace(ALONE, cors=["example.org"])
     with pytest.raises(ConfigError, match="requires a trained task model"):
         replace(ALONE, task_files=[tmp_path / "my_task.py"])
     with pytest.raises(ConfigError, match="no model to serve"):

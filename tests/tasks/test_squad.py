@@ -427,7 +427,7 @@ def test_commands_from_training_to_prediction(files: Files, tmp_path: Path) -> N
     ]
     done = command(*given, "--set", "train.epochs=1")
     assert done.exit_code == 0, done.stderr
-    assert "train: 108 training examples from 360" in done.stderr
+    assert "train: 108 training examples created from 360" in done.stderr
     assert "s_2 = " in done.stderr
     first = json.loads(done.stdout)
     done = command(*given, "--set", "train.epochs=1", "--resume")

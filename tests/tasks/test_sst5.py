@@ -141,7 +141,9 @@ def test_phrases_are_used_for_training_but_not_for_evaluation(files: tuple[str, 
     data = load_data(TASK, settings("elmo.place=none"), *files, log=messages.append)
     assert len(data.train) > 7 * 70
     assert len(data.dev) == 30
-    assert any(f"{len(data.train):,} training examples from 70" in line for line in messages)
+    assert any(
+        f"{len(data.train):,} training examples created from 70" in line for line in messages
+    )
     once = load_data(TASK, settings("elmo.place=none", "model.distinct=true"), *files)
     assert len(once.train) < len(data.train)
     assert set(once.train.examples) == set(data.train.examples)

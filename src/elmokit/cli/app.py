@@ -51,9 +51,9 @@ class _Command(TyperCommand):
             # Library errors name the Python argument. Name the option instead.
             for parameter in self.params:
                 if getattr(ctx.get_parameter_source(parameter.name), "name", "") == "COMMANDLINE":
-                    prefix = f"Invalid value for {parameter.name}:"
-                    option_prefix = f"Invalid value for {parameter.opts[0]}:"
-                    error.message = error.message.replace(prefix, option_prefix)
+                    name = rf"Invalid value for {parameter.name}(\.\d+)?:"
+                    option = f"Invalid value for {parameter.opts[0]}:"
+                    error.message = re.sub(name, option, error.message)
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

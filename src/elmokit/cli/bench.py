@@ -105,8 +105,8 @@ def embed(
         threads: Numbers of CPU threads, separated by commas. Default: chosen by PyTorch.
         text: Text file with one paragraph per line. Default: examples/corpus.txt in a clone of the
             repository, random words otherwise.
-        tokens: Number of tokens to embed before the measurements, to fill the token cache, and
-            again for each batch size.
+        tokens: Number of tokens to embed for each batch size. The same number is embedded before
+            the measurements to fill the token cache.
         rounds: Number of measurements per configuration.
         precision: Precisions to measure, separated by commas. Default: all that the model supports
             on this machine.

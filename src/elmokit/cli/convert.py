@@ -62,7 +62,7 @@ def convert(
     parts = load_parts(model, weights, vocab=vocab)
     if without_head:
         parts.head = parts.accumulators = None
-        if parts.bilm.config.n_words is None:  # otherwise, the input needs it
+        if parts.bilm.config.n_words is None:  # otherwise, the input layer needs it
             parts.vocabulary = None
     optional = {
         "the LM head": parts.head,

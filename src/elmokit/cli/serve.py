@@ -84,32 +84,35 @@ def serve(
     from elmokit.serve.server import Server
     from elmokit.serve.settings import BUNDLED, Limits, Settings, parse_named_paths
 
-    models: dict[str, str | None] = {BUNDLED: None} if bundled else {}
-    models |= parse_named_paths(model or [], "model")
-    settings = Settings(
-        host=host,
-        port=port,
-        models=models,
-        tasks={name: Path(path) for name, path in parse_named_paths(task or [], "task").items()},
-        task_files=tuple(task_file or ()),
-        index=index,
-        static=static,
-        device=device,
-        precision=precision,
-        threads=threads,
-        token=token,
-        allowed_hosts=tuple(allowed_host or ()),
-        cors=tuple(cors or ()),
-        limits=Limits(
-            body=max_body,
-            tokens=max_tokens,
-            sentences=max_sentences,
-            values=max_values,
-            queue=queue,
-            connections=max_connections,
-            timeout=timeout,
-        ),
-    )
+    with opt.usage_errors():
+        models: dict[str, str | None] = {BUNDLED: None} if bundled else {}
+        models |= parse_named_paths(model or [], "model")
+        settings = Settings(
+            host=host,
+            port=port,
+            models=models,
+            tasks={
+                name: Path(path) for name, path in parse_named_paths(task or [], "task").items()
+            },
+            task_files=tuple(task_file or ()),
+            index=index,
+            static=static,
+            device=device,
+            precision=precision,
+            threads=threads,
+            token=token,
+            allowed_hosts=tuple(allowed_host or ()),
+            cors=tuple(cors or ()),
+            limits=Limits(
+                body=max_body,
+                tokens=max_tokens,
+                sentences=max_sentences,
+                values=max_values,
+                queue=queue,
+                connections=max_connections,
+                timeout=timeout,
+            ),
+        )
 
     def on_ready(server: Server) -> None:
         seconds = time.perf_counter() - start
@@ -121,7 +124,7 @@ def serve(
 
     start = time.perf_counter()
     server = Server(settings, on_ready)
-    log(f"Loading {', '.join([*models, *settings.tasks])} for {server.url} ...")
+    log(f"Loading {', '.join([*models, *settings.tasks])} to serve at {server.url} ...")
     if host not in _LOOPBACK and token is None:
         log(
             f"Warning: Anyone who can reach {host} can use this service. Set a token with "

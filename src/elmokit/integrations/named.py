@@ -36,7 +36,7 @@ class NamedModel:
         device: "auto", "cpu", "cuda", ...
         batch_tokens: Maximum number of tokens per batch. Default: chosen by the model.
         fingerprint: The expected fingerprint of the model, if known.
-        layer: The vector of a token: a layer number, "top", "average", "concat" or "mix".
+        layer: The layer to use: a layer number, "top", "average", "concat" or "mix".
         mix: With layer "mix": the weights s, one per layer, not normalized.
         gamma: With layer "mix": the scale.
     """
@@ -53,7 +53,7 @@ class NamedModel:
     def __post_init__(self) -> None:
         if self.name is not None and not isinstance(self.name, str):
             raise ConfigError(
-                f"model has type {type(self.name).__name__}; expected a name or path, which is "
+                f"model has type {type(self.name).__name__}; expected a string, which is "
                 "stored with the pipeline. For a loaded model, pass `elmo.source`."
             )
         check_choice("precision", self.precision, PRECISIONS)

@@ -27,10 +27,10 @@ def draw_surprise(scores: Sequence[SentenceScore]) -> ElmoFigure:
         scores: The scores of the sentences, which have at most 400 tokens in total.
     """
     n_tokens = sum(len(score.tokens) for score in scores)
-    if not scores or n_tokens > _MAX_TOKENS:
+    if not 0 < n_tokens <= _MAX_TOKENS:
         raise DataError(
-            f"Found {plural(n_tokens, 'token')} in {plural(len(scores), 'sentence')}, expected at "
-            f"least one sentence and at most {_MAX_TOKENS} tokens. Choose another text."
+            f"The text has {plural(n_tokens, 'token')}, expected 1 to {_MAX_TOKENS}. "
+            "Choose another text."
         )
     rows = []
     for score in scores:

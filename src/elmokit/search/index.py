@@ -1,4 +1,4 @@
-"""A token index: the vectors of a text on disk, for repeated searches.
+"""A token index: the vectors of a text, stored on disk for repeated searches.
 
     from elmokit.search.index import TokenIndex
 
@@ -154,7 +154,7 @@ class TokenIndex:
             if model is None:
                 raise ConfigError(
                     "Queries other than token IDs require the model that the index was built with. "
-                    "Pass it as the argument model."
+                    "Pass it as the `model` argument."
                 )
             self.check_model(model)
             layers = model.compute([m.tokens for m in marked], self.meta.state)
@@ -358,10 +358,12 @@ class TokenIndex:
         return torch.cat([_as_tensor(batch, "layer_0", self.meta.dim) for batch in batches])
 
     def _parts(self, choice: LayerChoice) -> list[LayerChoice]:
-        """Return the stored choices from which a choice is computed: the choice itself, or layers.
+        """Return the stored layer choices that are needed to compute the vectors of a choice.
+
+        These are the choice itself, if it is stored, or single layers.
 
         Raises:
-            ConfigError: The index does not store the choice or the layers.
+            ConfigError: The index contains neither the choice nor all of its layers.
         """
         if self.meta.stored.get(choice.label) == list(choice.weights):
             return [choice]

@@ -7,14 +7,20 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from elmokit import settings
 from elmokit.errors import ConfigError
-from elmokit.settings import Bounds, Count, Positive, invalid
+from elmokit.settings import Bounds, Count, Expected, Positive, invalid
 
 #: The name of the bundled model.
 BUNDLED = "english"
+
+Origin = Annotated[
+    str,
+    Field(pattern=r"^(\*|https?://[^/\s]+)$"),
+    Expected('"*" or an origin such as https://example.org'),
+]
 
 
 class Limits(settings.Settings):
@@ -76,7 +82,7 @@ class Settings(settings.Settings):
     threads: Count | None = None
     token: str | None = None
     allowed_hosts: Sequence[str] = ()
-    cors: Sequence[str] = ()
+    cors: Sequence[Origin] = ()
     limits: Limits = field(default_factory=Limits)
 
     @model_validator(mode="after")

@@ -102,7 +102,7 @@ def load_data(
     examples["train"] = task.training(sample, config)
     if len(examples["train"]) != n_read:
         n_training = plural(len(examples["train"]), "training example")
-        log(f"train: {n_training} from {plural(n_read, 'example')}")
+        log(f"train: {n_training} created from {plural(n_read, 'example')}")
     label_info = task.collect_labels(examples["train"])
     for split in examples:
         if split != "train":

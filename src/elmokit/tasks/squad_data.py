@@ -47,7 +47,7 @@ _UNANSWERED = _Issue("skipped questions without an answer", "The model always pr
 _MISPLACED = _Issue(
     "answers that are empty or do not occur at answer_start",
     "answer_start must count characters from 0 (not bytes or UTF-16 code units). These answers are "
-    "ignored during training; evaluation compares their text.",
+    "ignored during training. Evaluation uses only their text.",
 )
 _PARTIAL = _Issue(
     "answers that begin or end inside a token",
@@ -55,8 +55,7 @@ _PARTIAL = _Issue(
 )
 _TRUNCATED = _Issue(
     f"questions or passages truncated to {MAX_TOKENS:,} tokens",
-    "Answers beyond the limit are ignored during training; evaluation compares their text. Use "
-    "shorter texts.",
+    "Answers beyond the limit are ignored during training, but not in evaluation. Use shorter texts.",
 )
 _MAX_LISTED_IDS = 3  # per warning
 

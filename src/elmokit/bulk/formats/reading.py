@@ -129,7 +129,7 @@ def read_description(
     """
     if text is None:
         if guess_layout is None:
-            raise DataError("it was not written by elmokit: it has no description")
+            raise DataError("it has no description by elmokit")
         return guess_layout(), {}
     try:
         values = json.loads(text)

@@ -165,8 +165,8 @@ class Elmo(nn.Module):
         Args:
             inputs: Character ids from `batch_to_ids`, (B, T, 50); additional leading dimensions
                 are treated as part of the batch.
-            word_inputs: Indices into `vocab_to_cache`, (B, T), or the shape of `inputs` without its
-                last dimension.
+            word_inputs: Indices into `vocab_to_cache`, with the shape of `inputs` without its last
+                dimension, such as (B, T).
 
         Returns:
             `elmo_representations`, a list of tensors (B, T, 2D) with zeros for padding, and `mask`
