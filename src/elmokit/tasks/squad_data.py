@@ -55,7 +55,8 @@ _PARTIAL = _Issue(
 )
 _TRUNCATED = _Issue(
     f"questions or passages truncated to {MAX_TOKENS:,} tokens",
-    "Answers beyond the limit are ignored during training, but not in evaluation. Use shorter texts.",
+    "Answers beyond the limit are ignored during training, but not in evaluation. Use shorter "
+    "texts.",
 )
 _MAX_LISTED_IDS = 3  # per warning
 
