@@ -43,8 +43,8 @@ def doctor(
     """Show versions, extras, devices and the kernel for precision 'fast'.
 
     Args:
-        probe: Determine which kernel precision 'fast' uses. This takes a few seconds the first
-            time.
+        probe: Determine which kernel is used for precision 'fast'. The first time, this takes a few
+            seconds.
     """
     import torch
 

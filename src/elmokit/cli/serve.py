@@ -124,7 +124,7 @@ def serve(
 
     start = time.perf_counter()
     server = Server(settings, on_ready)
-    log(f"Loading {', '.join([*models, *settings.tasks])} to serve at {server.url} ...")
+    log(f"Loading the models for {server.url}: {', '.join([*models, *settings.tasks])} ...")
     if host not in _LOOPBACK and token is None:
         log(
             f"Warning: Anyone who can reach {host} can use this service. Set a token with "

@@ -107,8 +107,8 @@ def _find_architecture(folder: Path) -> Path | None:
         f"{folder} does not contain the architecture file (config_path in {CONFIG}: "
         f"{config_path or 'not set'}). This is common for ELMoForManyLangs models. Sizes are "
         "derived from the tensors, and the other settings are those of all published models: relu, "
-        f"at most 50 characters per token, and clipping at {_CLIP:g}. If your model has other "
-        "settings, add the file."
+        f"at most 50 characters per token, and clipping at {_CLIP:g}. If your model uses "
+        "different settings, add the architecture file to the directory."
     )
     return None
 

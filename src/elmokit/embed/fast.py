@@ -303,9 +303,9 @@ def check_cosines(mean_cosines: list[float], name: str, hint: str) -> None:
     worst = int(np.argmin(mean_cosines))
     if not mean_cosines[worst] >= MIN_COSINE:
         raise ConfigError(
-            f"{name} is not accurate enough for this model: the mean cosine of layer {worst} with "
-            f"the exact vectors is {mean_cosines[worst]:.4f}; expected at least {MIN_COSINE}. "
-            f"{hint}"
+            f"{name} is not accurate enough for this model: in layer {worst}, the mean cosine "
+            f"similarity to the exact vectors is {mean_cosines[worst]:.4f}; expected at least "
+            f"{MIN_COSINE}. {hint}"
         )
 
 

@@ -3,7 +3,8 @@
 Each row is a separate search. Scores are added in blocks, in any order. If scores are equal, the
 smaller id wins.
 
-With groups, only the best candidate of each group is kept. For example, a group can be a word.
+With groups, only the best candidate of each group is kept. For example, a group can contain all
+tokens of a word.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class TopK:
     def row(self, row: int) -> list[tuple[int, float]]:
         """Return the ids and scores of a row, best first."""
         pairs = zip(self.ids[row].tolist(), self.scores[row].tolist(), strict=True)
-        return [(number, score) for number, score in pairs if number >= 0]
+        return [(candidate, score) for candidate, score in pairs if candidate >= 0]
 
     def _merge(
         self,

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from elmokit import settings
 from elmokit.errors import ConfigError
-from elmokit.settings import Bounds, Count, Expected, Positive, invalid
+from elmokit.settings import Bounds, Count, Expected, Positive
 
 #: The name of the bundled model.
 BUNDLED = "english"
@@ -90,7 +90,7 @@ class Settings(settings.Settings):
         if not self.models:
             raise ConfigError("There is no model to serve. Specify one with --model NAME=PATH.")
         if self.token is not None and (not self.token.isascii() or not self.token.strip()):
-            raise invalid("token", "...", "non-empty ASCII text")
+            raise ConfigError("Invalid value for token: expected non-empty ASCII text.")
         if self.task_files and not self.tasks:
             raise ConfigError(
                 "--task-file requires a trained task model. Specify one with --task NAME=DIR."
