@@ -51,7 +51,7 @@ test: $(DEV_SETUP)  ## Run the default tests (about 4 minutes on 2 cores)
 test-ci: $(RAY_SETUP)  ## Run the additional tests of CI (killed processes, process pools, Ray, service)
 	$(PYTEST) -m ci
 
-test-all: $(RAY_SETUP)  ## Run all tests that do not need a GPU (about 40 minutes)
+test-all: $(RAY_SETUP)  ## Run all tests that do not need a GPU (about 16 minutes)
 	$(PYTEST) -m 'not gpu'
 
 test-gpu: $(DEV_SETUP)  ## Run the tests that need a CUDA GPU
