@@ -53,8 +53,8 @@ class NamedModel:
     def __post_init__(self) -> None:
         if self.name is not None and not isinstance(self.name, str):
             raise ConfigError(
-                f"model has type {type(self.name).__name__}; expected a string, which is "
-                "stored with the pipeline. For a loaded model, pass `elmo.source`."
+                f"model has type {type(self.name).__name__}; expected a name or path as a "
+                "string, which is stored with the pipeline. For a loaded model, pass `elmo.source`."
             )
         check_choice("precision", self.precision, PRECISIONS)
         check_mix([check_layer(self.layer, allow_all=False)], self.mix, self.gamma)
