@@ -45,7 +45,11 @@ def main() -> None:
         "snli": snli,
         "squad": squad,
         "srl": lambda tasks, folder: copy(
-            *(tasks / "propbank_ewt", folder, "train.jsonl", "dev.jsonl", "test.jsonl"),
+            tasks / "propbank_ewt",
+            folder,
+            "train.jsonl",
+            "dev.jsonl",
+            "test.jsonl",
             suffix=".jsonl",
         ),
         "coref": coref,

@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
 
-from elmokit.cli import doctor
+import elmokit
 
 
 @pytest.mark.slow
@@ -28,6 +29,17 @@ def test_doctor_reports_versions_and_the_kernel_for_fast(tmp_path: Path) -> None
     assert "parameters" in report["bundled_model"]
 
 
-def test_doctor_works_if_elmokit_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_version", lambda _: None)
-    assert doctor._installed_versions() == {None: {}}
+@pytest.mark.slow
+def test_doctor_works_if_elmokit_is_only_on_the_path(tmp_path: Path) -> None:
+    source = Path(elmokit.__file__).parents[1]
+    for entry in Path(numpy.__file__).parents[1].iterdir():  # site-packages
+        if "elmokit" not in entry.name and entry.resolve() != source:
+            (tmp_path / entry.name).symlink_to(entry)
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "elmokit", "doctor", "--no-probe", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{tmp_path}"},
+    )
+    assert json.loads(done.stdout)["elmokit"] == "unknown"
