@@ -64,6 +64,7 @@ COMPARED = {
     "finetune": BY_TIME,
     "table2": ("srl", "sst5", "ner", "snli"),
     "table3": ("srl", "sst5", "ner", "snli"),
+    "second-version": ("ner", "snli"),
     "models": BY_TIME,
     "static": ("sst5", "ner"),
 }
@@ -116,8 +117,19 @@ TRIALS: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "elmo-dropout-0.5": ("elmo.dropout=0.5",),
         },
     },
+    # The depth of the paper's model. Deeper models need more epochs.
+    "srl": {
+        "baseline": {"eight-layers": ("model.layers=8", "train.epochs=60")},
+        "elmo": {"eight-layers": ("model.layers=8", "train.epochs=60")},
+    },
 }
-#: The biLM of all tables except Table 1 and the trials: the first version of `english`.
+#: The trial with the best dev score. "current" means SETTINGS.
+TUNED = {
+    "ner": {"baseline": "hidden-300", "elmo": "two-layers"},
+    "sst5": {"baseline": "current", "elmo": "rate-0.0005"},
+    "snli": {"baseline": "current", "elmo": "dropout-0.35"},
+}
+#: The biLM of the tables that were not yet measured with `english`: its first version.
 TABLES_MODEL = "english-1"
 
 
@@ -218,9 +230,15 @@ def trial_cells(task: str) -> dict[str, dict[str, Cell]]:
     }
 
 
-def table2_cells(task: str) -> dict[str, Cell]:
+def tuned_cells(task: str) -> tuple[Cell, Cell]:
+    """Return the cells with the best settings on the dev set, without and with ELMo."""
+    base, elmo = (trial_cells(task)[side][TUNED[task][side]] for side in ("baseline", "elmo"))
+    return base, elmo
+
+
+def table2_cells(task: str, model: str = TABLES_MODEL) -> dict[str, Cell]:
     """Return the columns of Table 2."""
-    elmo = with_elmo(task, TABLES_MODEL)
+    elmo = with_elmo(task, model)
     return {
         "baseline": baseline(task),
         "last only": replace(elmo, layers="top"),
@@ -233,10 +251,15 @@ def table2_cells(task: str) -> dict[str, Cell]:
     }
 
 
-def table3_cells(task: str) -> dict[str, Cell]:
+def table3_cells(task: str, model: str = TABLES_MODEL) -> dict[str, Cell]:
     """Return the columns of Table 3."""
     names = {"input": "input", "input and output": "both", "output": "output"}
-    return {name: Cell(task, place, model=TABLES_MODEL) for name, place in names.items()}
+    return {name: Cell(task, place, model=model) for name, place in names.items()}
+
+
+def second_version_cells(task: str) -> dict[str, Cell]:
+    """Return the columns of Tables 2 and 3 for the second version of `english`."""
+    return table2_cells(task, "english") | table3_cells(task, "english")
 
 
 def model_cells(task: str) -> dict[str, Cell]:
@@ -281,18 +304,16 @@ def share_cells(task: str) -> dict[float, tuple[Cell, Cell]]:
 def all_runs() -> dict[Run, str]:
     """Return all runs, most important first, with the first table that needs each.
 
-    Table 1 comes first, then the trials with one seed, then all other tables with one seed, with
-    two, and with three, so that a time limit reduces the number of seeds, not of tables. Within a
-    table, the longest runs start first.
+    Table 1 comes first, then the trials with one seed and their best settings, then all other
+    tables with one seed, with two, and with three, so that a time limit reduces the number of
+    seeds, not of tables. Within a table, the longest runs start first.
     """
     runs: dict[Run, str] = {}
     for seed in SEEDS:
         for task in BY_TIME:
             runs |= {Run(cell, seed): "table1" for cell in (baseline(task), with_elmo(task))}
-    for task in TRIALS:
-        for cells in trial_cells(task).values():
-            for cell in cells.values():
-                runs.setdefault(Run(cell, SEEDS[0]), "trials")
+    for run, table in _trials_and_best():
+        runs.setdefault(run, table)
     for seed in SEEDS:
         for table, task, cells in _cells_by_table():
             if seed == SEEDS[0] or (task not in LONGEST and table != "figure1"):
@@ -301,11 +322,21 @@ def all_runs() -> dict[Run, str]:
     return runs
 
 
+def _trials_and_best() -> Iterator[tuple[Run, str]]:
+    for task in (task for task in BY_TIME if task in TRIALS):
+        for cells in trial_cells(task).values():
+            yield from ((Run(cell, SEEDS[0]), "trials") for cell in cells.values())
+    for seed in SEEDS:
+        for task in TUNED:
+            yield from ((Run(cell, seed), "tuned") for cell in tuned_cells(task))
+
+
 def _cells_by_table() -> Iterator[tuple[str, str, Iterable[Cell]]]:
     cells = {
         "finetune": finetune_cells,
         "table2": table2_cells,
         "table3": table3_cells,
+        "second-version": second_version_cells,
         "models": model_cells,
         "static": static_cells,
     }

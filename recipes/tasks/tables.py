@@ -34,11 +34,13 @@ from runs import (
     SEEDS,
     TABLES_MODEL,
     TRIALS,
+    TUNED,
     Cell,
     Run,
     baseline,
     finetune_cells,
     model_cells,
+    second_version_cells,
     share_cells,
     static_cells,
     table2_cells,
@@ -46,6 +48,7 @@ from runs import (
     task_settings,
     trial_cells,
     trial_settings,
+    tuned_cells,
     with_elmo,
 )
 
@@ -60,6 +63,7 @@ NAMES = {
 }
 NOT_RUN = "not run"
 SIDES = {"baseline": "static", "elmo": "+ ELMo"}
+GAIN_TITLES = ["Task", "Static", "+ ELMo", "Gain (95% interval)", "Relative error reduction"]
 PAGE_WIDTH = 118  # characters per line of text
 CURVES, WEIGHTS = "figures/sample-efficiency.svg", "figures/layer-weights.svg"
 
@@ -85,8 +89,12 @@ def main() -> None:
     table_functions: dict[str, Callable[[RunSource], Table]] = {
         "table1": table1,
         "trials": trials,
+        "tuned": tuned,
         "table2": lambda source: compare_cells(source, "table2", table2_cells, TABLE2),
         "table3": lambda source: compare_cells(source, "table3", table3_cells, TABLE3),
+        "second-version": lambda source: compare_cells(
+            source, "second-version", second_version_cells, {}
+        ),
         "models": lambda source: compare_cells(source, "models", model_cells, {}),
         "finetune": finetune,
         "static": lambda source: compare_cells(source, "static", static_cells, {}),
@@ -142,17 +150,40 @@ def table(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 def table1(source: RunSource) -> Table:
     """Compare static vectors alone and with ELMo on the test set."""
-    rows = []
-    values: dict[str, Any] = {}
-    for task in FILES:
-        base, elmo = CellResults(source, baseline(task)), CellResults(source, with_elmo(task))
+    values, rows = compare_gains(
+        source, {task: (baseline(task), with_elmo(task)) for task in FILES}
+    )
+    for row, task in zip(rows, values, strict=True):
         paper = TABLE1[task]
+        values[task]["paper"] = paper._asdict()
+        row += [f"{paper.baseline}", f"{paper.elmo}", f"{paper.relative:g}%"]
+    titles = [*GAIN_TITLES, "Paper: static", "Paper: + ELMo", "Paper: relative error reduction"]
+    return {"tasks": values}, list(table(titles, rows))
+
+
+def tuned(source: RunSource) -> Table:
+    """Compare static vectors alone and with ELMo, each with the best settings on the dev set."""
+    values, rows = compare_gains(source, {task: tuned_cells(task) for task in TUNED})
+    for row, task in zip(rows, values, strict=True):
+        settings = [format_settings(cell) for cell in tuned_cells(task)]
+        row[1:1] = [settings[0], row.pop(1), settings[1]]
+    titles = [GAIN_TITLES[0], "Settings: static", "Static", "Settings: + ELMo", *GAIN_TITLES[2:]]
+    return {"tasks": values}, list(table(titles, rows))
+
+
+def compare_gains(
+    source: RunSource, cells: Mapping[str, tuple[Cell, Cell]]
+) -> tuple[dict[str, Any], list[list[str]]]:
+    """Compare the cells without and with ELMo of each task. Return JSON values and rows."""
+    values: dict[str, Any] = {}
+    rows = []
+    for task, pair in cells.items():
+        base, elmo = (CellResults(source, cell) for cell in pair)
         row = [NAMES[task], base.format("test"), elmo.format("test"), NOT_RUN, ""]
         values[task] = {
             "metric": METRIC[task],
             "baseline": base.to_dict(),
             "elmo": elmo.to_dict(),
-            "paper": paper._asdict(),
         }
         difference = gain_over_seeds(base, elmo)
         if difference is not None:
@@ -162,10 +193,13 @@ def table1(source: RunSource) -> Table:
                 "relative_error_reduction": round(reduced, 2),
             }
             row[3:] = format_gain(difference), f"**{reduced:.1f}%**"
-        rows.append([*row, f"{paper.baseline}", f"{paper.elmo}", f"{paper.relative:g}%"])
-    titles = ["Task", "Static", "+ ELMo", "Gain (95% interval)", "Relative error reduction"]
-    titles += ["Paper: static", "Paper: + ELMo", "Paper: relative error reduction"]
-    return {"tasks": values}, list(table(titles, rows))
+        rows.append(row)
+    return values, rows
+
+
+def format_settings(cell: Cell) -> str:
+    """Format the settings of a trial."""
+    return ", ".join(f"`{setting}`" for setting in trial_settings(cell)) or "as in Table 1"
 
 
 def trials(source: RunSource) -> Table:
@@ -176,11 +210,8 @@ def trials(source: RunSource) -> Table:
         for side, cells in trial_cells(task).items():
             for name, cell in cells.items():
                 run = source.find(Run(cell, SEEDS[0]))
-                settings = (
-                    ", ".join(f"`{setting}`" for setting in trial_settings(cell)) or "as in Table 1"
-                )
                 score = f"{run.dev:.2f}{'*' if run.cut else ''}" if run else NOT_RUN
-                rows.append([NAMES[task], SIDES[side], settings, score])
+                rows.append([NAMES[task], SIDES[side], format_settings(cell), score])
                 entry = {"cell": cell.name, "runs": [run.to_dict()] if run else []}
                 values.setdefault(task, {}).setdefault(side, {})[name] = entry
     return {"tasks": values}, list(table(["Task", "Model", "Settings", "Dev"], rows))

@@ -15,8 +15,8 @@ from tests.recipes.conftest import ROOT, RunRecipe
 
 pytestmark = pytest.mark.slow
 
-TABLES = ("table1", "trials", "table2", "table3", "models", "finetune", "static", "figure1")
-TABLES += ("figure2",)
+TABLES = ("table1", "trials", "tuned", "table2", "table3", "second-version", "models", "finetune")
+TABLES += ("static", "figure1", "figure2")
 EXAMPLES = [Review(("a",), "1"), Review(("b",), "4")]
 
 
