@@ -54,6 +54,12 @@ def test_file_is_embedded_and_a_summary_printed(elmo: Elmo, tmp_path: Path, mode
             np.testing.assert_allclose(file[str(i)][...], item.layers, atol=1e-5)
 
 
+def test_summary_of_an_empty_file_has_no_throughput(elmo: Elmo, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    code, _, errors = elmo("empty.txt", "-o", "vectors.h5")
+    assert (code, errors) == (0, "vectors.h5: 0 sentences, 0 tokens\n")
+
+
 def test_fast_vectors_are_close_to_exact(
     elmo: Elmo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

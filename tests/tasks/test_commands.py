@@ -130,10 +130,14 @@ def test_invalid_usage_is_reported(arguments: list[str], message: str) -> None:
     assert message in error("task", *arguments)
 
 
-@pytest.mark.parametrize("size", ["-1", "inf", "nan"])
-def test_invalid_size_of_the_layer_cache_is_a_usage_error(size: str) -> None:
-    done = elmo("task", "ner", "train", __file__, __file__, "-o", "x", "--cache-gb", size)
+@pytest.mark.parametrize(
+    "option",
+    [["--cache-gb", "-1"], ["--cache-gb", "inf"], ["--cache-gb", "nan"], ["--elmo", "top"]],
+)
+def test_invalid_option_is_a_usage_error(option: list[str]) -> None:
+    done = elmo("task", "ner", "train", __file__, __file__, "-o", "x", *option)
     assert done.exit_code == 2
+    assert option[0] in done.stderr
 
 
 def test_unknown_task_is_a_usage_error() -> None:

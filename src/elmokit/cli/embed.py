@@ -133,7 +133,7 @@ def embed(
         plural(summary.sentences, "sentence"),
         plural(summary.tokens, "token"),
         f"{summary.tokens_per_second:,.0f} tokens/s" if summary.tokens_per_second else "",
-        f"bottleneck: {summary.bottleneck}" if summary.bottleneck else "",
+        f"bottleneck: {summary.bottleneck}" if summary.tokens_per_second else "",
         format_resumed_work(summary.resumed_sentences, "sentence"),
     )
 

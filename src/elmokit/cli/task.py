@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -79,6 +79,7 @@ def train(
     from elmokit.embed.layer_cache import GIB, LayerCache
     from elmokit.embed.loading import load
     from elmokit.settings import with_settings
+    from elmokit.tasks.config import Place
     from elmokit.tasks.data import load_data
     from elmokit.tasks.loop import train as run_training
     from elmokit.tasks.saved import format_mix
@@ -86,6 +87,8 @@ def train(
     task = _load_task(context)
     options = {"train.seed": seed, "elmo.place": elmo, "static.source": static}
     with opt.usage_errors():
+        if elmo is not None:
+            check_choice("--elmo", elmo, get_args(Place))
         config = task.presets[_choose("preset", preset, task.presets)]
         config = with_settings(config, [*opt.as_settings(options), *(settings or [])])
     torch_device = choose_device(device)

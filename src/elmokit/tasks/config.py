@@ -22,6 +22,8 @@ from elmokit.settings import (
     parse,
 )
 
+Place = Literal["none", "input", "output", "both"]
+
 _NUMBER = r"-?(\d+\.?\d*|\.\d+)([eE]-?\d{1,2})?"
 
 
@@ -43,7 +45,7 @@ class ElmoConfig(Settings):
         storage: Data type of the layers in the layer cache, "float16" or "float32".
     """
 
-    place: Literal["none", "input", "output", "both"] = "input"
+    place: Place = "input"
     layer: Annotated[
         str,
         Field(pattern=r"^(mix|top|average|\d{1,3})$"),
