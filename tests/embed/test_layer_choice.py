@@ -73,6 +73,7 @@ def test_only_valid_choices_are_listed() -> None:
         ({"layer": "mix", "mix": [1, 0]}, "3 finite weights"),
         ({"layer": "mix", "mix": [1, 0, float("nan")]}, "3 finite weights"),
         ({"layer": "mix", "mix": [1, 0, 0], "gamma": float("inf")}, "gamma: inf"),
+        ({"layer": "mix", "mix": [0, 0, 0]}, "all weights are 0"),
     ],
 )
 def test_weights_are_only_accepted_with_a_mix(given: dict[str, Any], named: str) -> None:

@@ -20,7 +20,7 @@ def groups(*sizes: int, spread: float = 0.1, seed: int = 0) -> tuple[FloatArray,
 
 def test_projection_maximizes_the_variance() -> None:
     points, _ = groups(20, 20, 20)
-    coordinates, shares = plane.principal_plane(points)
+    ((coordinates, shares),) = plane.principal_planes([points], reference=0)
     assert coordinates.shape == (60, 2)
     assert np.abs(coordinates.mean(axis=0)).max() < 1e-5
     units = points / np.linalg.norm(points, axis=1, keepdims=True)
@@ -32,18 +32,29 @@ def test_projection_maximizes_the_variance() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_identical_points_are_at_the_origin(n: int) -> None:
-    coordinates, shares = plane.principal_plane(np.ones((n, 3), np.float32))
+    ((coordinates, shares),) = plane.principal_planes([np.ones((n, 3), np.float32)], reference=0)
     assert (coordinates == 0).all()
     assert shares == (0.0, 0.0)
     assert plane.cluster(np.ones((n, 3), np.float32)).tolist() == [0] * n
 
 
-def test_projection_is_aligned_with_another() -> None:
-    reference, _ = plane.principal_plane(groups(10, 10)[0])
-    angle = 2.0
-    turn = np.array([[np.cos(angle), np.sin(angle)], [np.sin(angle), -np.cos(angle)]])
-    turned = (reference @ turn).astype(np.float32)
-    assert np.abs(plane.align(turned, reference) - reference).max() < 1e-5
+def test_points_are_rotated_to_match_the_reference() -> None:
+    points, labels = groups(20, 12, 6)
+    # The same plane, but another group has the largest variance.
+    stretched = points + (labels == 2)[:, None] * points * np.float32(0.5)
+    both = plane.principal_planes([stretched, points], reference=1)
+    (single,) = plane.principal_planes([stretched], reference=0)
+    for coordinates, shares in both:
+        variances = coordinates.var(axis=0)
+        assert variances / variances.sum() == pytest.approx(
+            np.array(shares) / sum(shares), rel=1e-4
+        )
+    assert sum(both[0][1]) == pytest.approx(sum(single[1]), rel=1e-5)
+    assert np.abs(both[0][0] - both[1][0]).max() <= np.abs(single[0] - both[1][0]).max()
+
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(40, 40)))[0]
+    turned, reference = plane.principal_planes([points @ turn.astype(np.float32), points], 1)
+    assert np.abs(turned[0] - reference[0]).max() < 1e-4
 
 
 @pytest.mark.parametrize("k", [None, 3])

@@ -34,8 +34,9 @@ def test_tokens_have_their_sentence_position_and_offsets(elmo: ElmoModel, tmp_pa
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     first.write_text("  He said: “Don't!”  It was 5 o'clock.\n\n")
     second.write_text("\nÄpfel 🍎 und Birnen.\n")
-    build_index(elmo, [first, second], tmp_path / "i", IndexSettings(split=True))
+    summary = build_index(elmo, [first, second], tmp_path / "i", IndexSettings(split=True))
     index = TokenIndex.open(tmp_path / "i")
+    assert summary.written_bytes > index.n_tokens * index.meta.dim  # at least two layers, float16
     lines = {str(p): p.read_text().split("\n") for p in (first, second)}
     assert index.n_sentences == 3
     for token in index.read_tokens(range(index.n_tokens)):

@@ -74,7 +74,8 @@ class LayerChoice:
         check_mix([name], mix, gamma)
         if mix is None:
             return cls(name, n_layers)
-        mix_weights(n_layers, mix, gamma)  # raises an error if the weights are invalid
+        if not mix_weights(n_layers, mix, gamma).any():
+            raise ConfigError(f"Invalid mix {mix!r} with gamma {gamma}: all weights are 0.")
         return cls(name, n_layers, tuple(float(weight) for weight in mix), float(gamma))
 
     @classmethod

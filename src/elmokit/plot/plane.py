@@ -29,33 +29,50 @@ _INITIALIZATIONS = 8
 _MIN_SILHOUETTE = 0.1
 
 
-def principal_plane(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
-    """Project vectors onto their first two principal components.
+def principal_planes(
+    layers: Sequence[FloatArray], reference: int
+) -> list[tuple[FloatArray, tuple[float, float]]]:
+    """Project the vectors of each layer onto their first two principal components.
+
+    The points are then rotated and reflected in the plane to match the points of one layer as
+    closely as possible (Procrustes). Only the axes of this layer are the principal components.
 
     Args:
-        vectors: Vectors, shape (n, D).
+        layers: The vectors of each layer, shape (n, D).
+        reference: The index of the layer that the others are rotated to.
 
     Returns:
-        The coordinates, shape (n, 2), and the fraction of the variance that each axis explains. If
-        all vectors are identical, all coordinates and fractions are 0.
+        For each layer, the coordinates, shape (n, 2), and the fraction of the variance along each
+        axis. If all vectors are identical, all coordinates and fractions are 0.
     """
+    planes = [_principal_plane(vectors) for vectors in layers]
+    target, _ = planes[reference]
+    return [_rotate(coordinates, target, explained) for coordinates, explained in planes]
+
+
+def _principal_plane(vectors: FloatArray) -> tuple[FloatArray, float]:
+    """Return the coordinates, and the fraction of the variance that the plane explains."""
     points = normalize(vectors)
     points = points - points.mean(axis=0)
     coordinates = np.zeros((len(points), 2), dtype=np.float32)
     total = float((points.astype(np.float64) ** 2).sum())
     if total < 1e-9 * len(points):
-        return coordinates, (0.0, 0.0)
+        return coordinates, 0.0
     pca = PCA(min(2, *points.shape), svd_solver="full")
     coordinates[:, : pca.n_components] = pca.fit_transform(points)
-    explained = [*map(float, pca.explained_variance_ratio_), 0.0]
-    return coordinates, (explained[0], explained[1])
+    return coordinates, float(pca.explained_variance_ratio_.sum())
 
 
-def align(coordinates: FloatArray, reference: FloatArray) -> FloatArray:
-    """Rotate and reflect points to match `reference` as closely as possible (Procrustes)."""
-    rotation, _ = orthogonal_procrustes(coordinates, reference)
-    aligned: FloatArray = coordinates @ rotation
-    return aligned
+def _rotate(
+    coordinates: FloatArray, target: FloatArray, explained: float
+) -> tuple[FloatArray, tuple[float, float]]:
+    if not explained:
+        return coordinates, (0.0, 0.0)
+    rotation, _ = orthogonal_procrustes(coordinates, target)
+    rotated: FloatArray = coordinates @ rotation
+    variances = rotated.var(axis=0, dtype=np.float64)
+    x, y = (explained * variances / variances.sum()).tolist()
+    return rotated, (x, y)
 
 
 def cluster(vectors: FloatArray, k: int | None = None) -> Labels:

@@ -21,7 +21,7 @@ from elmokit.embed.model import ElmoModel
 from elmokit.embed.vectors import FloatArray, normalize
 from elmokit.errors import DataError
 from elmokit.plot.figure import COLORS, GRAY, MARKERS, ElmoFigure, format_label
-from elmokit.plot.plane import align, cluster, principal_plane, silhouette
+from elmokit.plot.plane import cluster, principal_planes, silhouette
 from elmokit.progress import plural
 from elmokit.search.index import TokenIndex
 from elmokit.text.lines import read_lines
@@ -50,7 +50,7 @@ class Plane:
     Attributes:
         layer: Name of the layer.
         points: Coordinates on the principal plane, shape (n, 2).
-        explained: Fraction of the variance that each axis explains.
+        explained: Fraction of the variance along each axis.
         n_distinct: Number of distinct vectors.
         nearest_agree: Number of uses whose nearest other use is in the same group. None if many
             uses have the same vector, or if there is only one group.
@@ -208,12 +208,9 @@ def _project(
         colored_by = "cluster"
     names = sorted(set(groups))
     labels = np.array([names.index(group) for group in groups])
-    reference, _ = principal_plane(last_layer)
     planes = []
-    for name, points in vectors.items():
-        coordinates, explained = principal_plane(points)
-        if explained[0]:
-            coordinates = align(coordinates, reference)
+    projections = principal_planes(list(vectors.values()), reference=-1)
+    for (name, points), (coordinates, explained) in zip(vectors.items(), projections, strict=True):
         n_distinct = len(np.unique(points.round(_DECIMALS), axis=0))
         # If many uses have the same vector, the nearest use is arbitrary.
         is_comparable = 2 * n_distinct > len(points) and len(names) > 1
@@ -241,10 +238,11 @@ def draw_senses(senses: Senses) -> ElmoFigure:
     figure = ElmoFigure(
         width,
         panels_height + list_height,
-        f"“{senses.word}” in {len(senses.uses)} sentences",
-        "Each marker is a use of the word; each panel shows the first two principal components of "
-        "the normalized vectors of a layer. Layer 0 depends only on the word, so all uses have the "
-        "same vector, as with static vectors. Higher layers depend on the sentence.",
+        f"{len(senses.uses)} uses of “{senses.word}”",
+        "Each marker is a use of the word. Each panel shows the plane of the first two principal "
+        "components of the normalized vectors of a layer, rotated to match the last panel. Layer 0 "
+        "depends only on the word, so all uses have the same vector, as with static vectors. "
+        "Higher layers depend on the sentence.",
         layout="constrained",
     )
     height_ratios = [panels_height, max(list_height, 0.01)]
@@ -294,8 +292,9 @@ def _draw_panel(
     note = f"{plane.n_distinct} distinct vectors for {n} uses"
     if plane.nearest_agree is not None:
         note = f"nearest use of the same {senses.colored_by}: {plane.nearest_agree} of {n}"
-    axes.set_xlabel(f"PC 1 ({plane.explained[0]:.0%})\n{note}", loc="left", color=GRAY, fontsize=8)
-    axes.set_ylabel(f"PC 2 ({plane.explained[1]:.0%})", loc="top", color=GRAY, fontsize=8)
+    x, y = (f"{fraction:.0%} of the variance" for fraction in plane.explained)
+    axes.set_xlabel(f"{x}\n{note}", loc="left", color=GRAY, fontsize=8)
+    axes.set_ylabel(y, loc="top", color=GRAY, fontsize=8)
     groups = np.array(senses.groups)
     for i, name in enumerate(names):
         axes.plot(*plane.points[groups == name].T, alpha=0.85, markeredgecolor="white", **_style(i))

@@ -307,7 +307,8 @@ class IndexOutput(Output):
     def write(self, block: Block) -> int:
         """Append the tokens of a chunk to the tables, then record the chunk; see `Output`."""
         versions = dict(self.meta.versions)
-        for name, table in self._make_rows(block).items():
+        tables = self._make_rows(block)
+        for name, table in tables.items():
             if len(table):
                 written = self._lance.write_dataset(
                     table,
@@ -326,7 +327,7 @@ class IndexOutput(Output):
         )
         if versions:  # before the first token, no table exists
             self.meta.write(self.path / UNFINISHED)
-        return 0  # the size on disk is not measured
+        return sum(table.nbytes for table in tables.values())
 
     @contextmanager
     def assemble(

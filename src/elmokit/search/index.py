@@ -368,7 +368,7 @@ class TokenIndex:
         if self.meta.stored.get(choice.label) == list(choice.weights):
             return [choice]
         layers = [LayerChoice(str(j), self.meta.n_layers) for j in used_layers(choice)]
-        if not layers or any(layer.label not in self.meta.stored for layer in layers):
+        if any(layer.label not in self.meta.stored for layer in layers):
             stored = ", ".join(self.meta.stored)
             raise ConfigError(
                 f"The index {self.folder} does not contain {choice.label}; it contains {stored}. "

@@ -87,9 +87,10 @@ class Point(BaseModel):
 
 
 class Plane(BaseModel):
-    """The projection of a layer onto its first two principal components.
+    """The projection of a layer onto the plane of its first two principal components.
 
-    The planes are aligned, so that points move as little as possible between layers.
+    The points are rotated in the plane to match those of the last single layer. `explained` is the
+    fraction of the variance along each axis.
     """
 
     name: str

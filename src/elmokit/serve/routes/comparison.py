@@ -158,9 +158,8 @@ def _project_layers(
     All planes are aligned with the plane of the last single layer.
     """
     selected = [choice.apply(vectors) for choice in choices]
-    planes = [plane.principal_plane(points) for points in selected]
     layers = [i for i, choice in enumerate(choices) if choice.number is not None]
-    reference = planes[layers[-1] if layers else 0][0]
+    planes = plane.principal_planes(selected, reference=layers[-1] if layers else 0)
     labeled = [i for i, sense in enumerate(senses) if sense is not None]
     gold_senses = [str(senses[i]) for i in labeled]
     rows = []
@@ -170,7 +169,7 @@ def _project_layers(
         rows.append(
             {
                 "name": choice.label,
-                "coordinates": np.round(plane.align(coordinates, reference), 5),
+                "coordinates": np.round(coordinates, 5),
                 "explained": explained,
                 "clusters": cluster_ids,
                 "sense_purity": purity,
