@@ -201,8 +201,10 @@ def test_warm_updates_a_model_in_place(elmo: Elmo, trained: Trained, tmp_path: P
     shutil.copytree(trained.model, model)
     (model / "warm.safetensors").unlink()
     parts = modeldir.load(model)
-    parts.card = None
-    modeldir.save(parts, model, overwrite=True)  # a model card that says there is no warm state
+    parts.card = None  # the generated card says that there is no warm state
+    modeldir.save(parts, model, overwrite=True, storage="int8", part_bytes=1)
+    (model / "LICENSE").write_text("MIT")
+    unchanged = {f: f.read_bytes() for f in model.iterdir() if f.name != "README.md"}
     assert elmo("score", "text.txt", "--model", model, "--state", "warm")[0] == 1
     code, output, errors = elmo("warm", model, trained.held_out, "--json")
     assert code == 0
@@ -211,6 +213,7 @@ def test_warm_updates_a_model_in_place(elmo: Elmo, trained: Trained, tmp_path: P
     assert (values["model"], values["sentences"] > 10) == (str(model), True)
     assert elmo("score", "text.txt", "--model", model, "--state", "warm")[0] == 0
     after = modeldir.load(model)
+    assert all(file.read_bytes() == content for file, content in unchanged.items())
     assert "| warm state | yes" in (after.card or "")
     assert after.metadata == parts.metadata
     assert after.head is not None

@@ -113,6 +113,19 @@ def test_generated_card_describes_the_shape(saved: Path) -> None:
     assert f"{load(saved).n_parameters:,}" in card
 
 
+def test_additions_to_the_card_are_kept_and_its_table_is_updated(saved: Path) -> None:
+    card = saved / "README.md"
+    card.write_text(card.read_text() + "\n## License\n\nCC0\n")
+    text = card.read_text()
+    assert "| LM head | no |" in text
+    parts = load(saved)
+    parts.head, parts.vocabulary = make_parts(full=True).head, make_parts(full=True).vocabulary
+    save(parts, saved, overwrite=True)
+    assert card.read_text() == text.replace(
+        "| LM head | no |", "| LM head | yes (`head.safetensors`) |"
+    )
+
+
 def test_all_files_have_the_same_permissions(saved: Path) -> None:
     assert len({file.stat().st_mode for file in saved.iterdir()}) == 1
 

@@ -26,7 +26,7 @@ from elmokit.sources import hdf5dir, modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.sources.resolve import load_parts
 from elmokit.train import checkpoint
-from elmokit.train.config import run_preset
+from elmokit.train.config import RunConfig, run_preset
 from elmokit.train.finetune import (
     InitialModel,
     finetune_config,
@@ -228,6 +228,9 @@ def test_number_of_steps_depends_on_the_text_and_the_head(
     config = finetune_config(new, with_its_words, settings=settings)
     assert config.max_steps == round(2 * len(with_its_words.tokens()) / 10)
     assert config.optimizer.head_steps == config.max_steps // 2
+    given = [*settings, f"max_steps={RunConfig.max_steps}", "optimizer.head_steps=0"]
+    config = finetune_config(new, with_its_words, settings=given)
+    assert (config.max_steps, config.optimizer.head_steps) == (RunConfig.max_steps, 0)
     settings += ["max_steps=30", "optimizer.head_steps=7"]
     config = finetune_config(new, with_its_words, settings=settings)
     assert (config.max_steps, config.optimizer.head_steps) == (30, 7)

@@ -22,6 +22,7 @@ from elmokit.settings import with_settings
 from elmokit.train import checkpoint
 from elmokit.train.config import RunConfig, run_preset
 from elmokit.train.loop import train
+from elmokit.train.metrics import read_evaluations
 from elmokit.train.step import PlainStep, StepResult
 from tests.process_utils import FileOperation, Pause, elmo, kill_when, start
 from tests.process_utils import run as run_child
@@ -413,7 +414,57 @@ def test_early_stopping(corpus: Corpus, out: Path) -> None:
     config = settings(max_steps=400, evaluate_every=1, patience=3)
     config = with_settings(config, ["optimizer.learning_rate=1e-30"])
     result = train(config, corpus, out)
-    assert result.steps == 4  # the first one is the best, three more are worse
+    assert result.steps == 1  # the first one is the best, three more are worse
+    newest = checkpoint.newest(out)
+    assert newest is not None
+    assert newest.name == "step-00000004"
+
+
+def test_early_stopping_uses_the_best_weights(corpus: Corpus, out: Path) -> None:
+    config = with_settings(
+        settings(max_steps=60, evaluate_every=2, checkpoint_every=0, keep=1, patience=2),
+        ["optimizer.learning_rate=0.3"],
+    )
+    result = train(config, corpus, out)
+    means = {step: values["mean"] for step, values in read_evaluations(out).items()}
+    assert result.steps == min(means, key=means.__getitem__) == max(means) - 4
+    assert result.perplexity is not None
+    assert result.perplexity.mean == means[result.steps]
+    weights = load_file(out / "model" / "model.safetensors")
+    saved = load_file(out / "checkpoints" / f"step-{result.steps:08d}" / "weights.safetensors")
+    assert all(torch.equal(weights[name], saved[f"bilm.{name}"]) for name in weights)
+
+    again = train(config, corpus, out, resume=True)
+    assert (again.steps, again.perplexity) == (result.steps, result.perplexity)
+    assert read_evaluations(out).keys() == means.keys()
+    config = dataclasses.replace(config, patience=0, max_steps=max(means) + 2)
+    assert train(config, corpus, out, resume=True).steps == max(means) + 2
+
+
+def test_resuming_a_finished_run_does_not_change_its_model(corpus: Corpus, out: Path) -> None:
+    train(settings(max_steps=2), corpus, out)
+    card = out / "model" / "README.md"
+    card.write_text(card.read_text() + "\n## License\n\nCC0\n")
+    before = card.stat().st_mtime_ns
+    messages: list[str] = []
+    train(settings(max_steps=2), corpus, out, resume=True, log=messages.append)
+    assert card.stat().st_mtime_ns == before
+    assert "not changed" in messages[-1]
+    train(settings(max_steps=4), corpus, out, resume=True)
+    assert "CC0" in card.read_text()
+    assert "| training | 4 steps," in card.read_text()
+
+
+def test_foreign_file_in_the_model_directory_is_reported_before_training(
+    corpus: Corpus, out: Path
+) -> None:
+    train(settings(max_steps=2), corpus, out)
+    (out / "model" / "LICENSE").write_text("MIT")
+    with pytest.raises(OutputError, match="LICENSE"):
+        train(settings(max_steps=4), corpus, out, resume=True)
+    newest = checkpoint.newest(out)
+    assert newest is not None
+    assert newest.name == "step-00000002"
 
 
 def test_settings_are_changed_by_dotted_names() -> None:

@@ -68,6 +68,8 @@ def convert(
         "the LM head": parts.head,
         "the Adagrad accumulators": parts.accumulators,
         "the warm state": parts.warm if to == "hdf5" else None,
+        "the model card": parts.card if to == "hdf5" else None,
+        "the metadata": (parts.metadata or None) if to == "hdf5" else None,
     }
     omitted = [name for name, part in optional.items() if part is not None and to != "elmokit"]
     result: dict[str, Any] = {"format": to, "folder": str(out)}

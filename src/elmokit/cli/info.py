@@ -40,8 +40,10 @@ def info(
     if as_json:
         print_json(summary, indent=2)
         return
-    for label, text in _format_rows(parts, summary):
-        typer.echo(f"{label:<13}{text}")
+    rows = _format_rows(parts, summary)
+    width = max(len(label) for label, _ in rows) + 1
+    for label, text in rows:
+        typer.echo(f"{label:<{width}}{text}")
     # Omit the tables of the model card, which repeat the lines above.
     lines = [line.lstrip("# ") for line in (parts.card or "").splitlines()]
     prose = [line for line in lines if line.strip() and not line.startswith(("|", "---"))]

@@ -42,6 +42,7 @@ def warm(
     from elmokit.errors import DataError, warn
     from elmokit.sources import modeldir
     from elmokit.sources.resolve import load_parts
+    from elmokit.storage.overwrite import check_directory
     from elmokit.text.lines import SkippedLines, check_files
     from elmokit.train.warm import N_SENTENCES, warm_state_of_text
 
@@ -52,6 +53,8 @@ def warm(
             f"Missing option '--output' / '-o'. It is required because {model} is not a model "
             "directory in which the warm state can be stored."
         )
+    if output is not None:
+        check_directory(output, modeldir.KIND, overwrite=overwrite)
     parts = load_parts(model, weights)
     skipped = SkippedLines(skip_bad)
     splitter = LineSplitter(one_sentence_per_line, tokenized)
@@ -69,7 +72,10 @@ def warm(
         )
     parts.bilm.cpu()
     parts.warm = result.state
-    modeldir.save(parts, target, overwrite=overwrite or output is None)
+    if output is None:
+        modeldir.save_warm_state(parts, target)
+    else:
+        modeldir.save(parts, target, overwrite=overwrite)
     log_skipped(skipped.count, skipped.first)
     count = plural(result.sentences, "sentence")
     if result.sentences < N_SENTENCES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -87,13 +88,23 @@ def _format_perplexity(results: Any) -> str:
     )
 
 
-_GENERATED = "This card was generated from the model files."
 _ONNX = "## ONNX"
 
 
-def is_generated(card: str) -> bool:
-    """Return whether a card was written by `generate_card` and has no header for the Hub."""
-    return _GENERATED in card and not card.startswith("---")
+def update_rows(card: str, rows: Rows) -> str:
+    """Replace the text of table rows that the card contains. The rest is not changed."""
+    for label, text in rows:
+        row = f"| {label} | {text} |".replace("\\", r"\\")
+        card = re.sub(rf"^\| {re.escape(label)} \|.*$", row, card, flags=re.MULTILINE)
+    return card
+
+
+def file_rows(parts: ModelParts) -> Rows:
+    """Describe which optional files the directory of a model contains."""
+    return [
+        ("LM head", "no" if parts.head is None else "yes (`head.safetensors`)"),
+        ("warm state", "no" if parts.warm is None else "yes (`warm.safetensors`)"),
+    ]
 
 
 def generate_card(parts: ModelParts, name: str) -> str:
@@ -107,8 +118,7 @@ def generate_card(parts: ModelParts, name: str) -> str:
         *training_rows(parts.metadata),
         *architecture_rows(parts.config),
         ("parameters", f"{parts.n_parameters:,}"),
-        ("LM head", "no" if parts.head is None else "yes (`head.safetensors`)"),
-        ("warm state", "no" if parts.warm is None else "yes (`warm.safetensors`)"),
+        *file_rows(parts),
     ]
     return f"""# {parts.metadata.get("name") or name}
 
@@ -123,8 +133,8 @@ elmo = elmokit.load("path/to/this/folder")
 elmo.embed("I read the book yesterday.").layers
 ```
 
-{_GENERATED} Please add the language, the training text and
-the license.
+This card was generated from the model files. Please add the language, the training text and the
+license.
 """
 
 
@@ -138,9 +148,10 @@ def onnx_card(card: str | None, name: str, config: BiLMConfig, onnx: Mapping[str
         onnx: The data type of the weights and the differences from the exact vectors, as in
             `config.json`.
     """
-    if card is None or is_generated(card):
+    if card is None:
         title = f"# {name}\n\nA bidirectional language model (ELMo)."
         card = f"{title}\n\n{_table(architecture_rows(config))}\n"
+    card = update_rows(card, [("LM head", "no")])
     return f"""{card.split(_ONNX)[0].rstrip()}
 
 {_ONNX}

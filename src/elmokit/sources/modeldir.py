@@ -40,6 +40,7 @@ from elmokit.sources.tensors import (
     read_tensors,
     write_tensors,
 )
+from elmokit.storage.atomic import replace_file
 from elmokit.storage.manifest import write_json
 from elmokit.storage.overwrite import DirectoryKind, new_directory
 from elmokit.storage.regular import resolve_output
@@ -120,6 +121,9 @@ def is_model_dir(path: Path) -> bool:
     return (path / WEIGHTS).is_file() and (path / CONFIG).is_file()
 
 
+KIND = DirectoryKind("model", FILES, is_model_dir)
+
+
 def save(
     parts: ModelParts,
     path: Path,
@@ -146,8 +150,7 @@ def save(
         **modelfiles.select_metadata(parts.metadata),
         "bilm": parts.bilm.config.to_dict(),
     }
-    kind = DirectoryKind("model", FILES, is_model_dir)
-    with new_directory(path, kind, overwrite=overwrite) as folder:
+    with new_directory(path, KIND, overwrite=overwrite) as folder:
         write_json(folder / CONFIG, config)
         weights = parts.bilm.state_dict()
         write_tensors(weights, folder / WEIGHTS, storage=storage, part_bytes=part_bytes)
@@ -161,10 +164,22 @@ def save(
             write_tensors(parts.warm._asdict(), folder / WARM)
         if parts.accumulators is not None:
             write_tensors(parts.accumulators, folder / ADAGRAD)
-        card_text = parts.card
-        if card_text is None or card.is_generated(card_text):
-            card_text = card.generate_card(parts, path.name)
-        (folder / CARD).write_bytes(card_text.encode("utf-8", "replace"))
+        (folder / CARD).write_bytes(_card(parts, path.name).encode("utf-8", "replace"))
+
+
+def save_warm_state(parts: ModelParts, path: Path) -> None:
+    """Write the warm state of a model to its directory. Other files except the card are kept."""
+    assert parts.warm is not None
+    with replace_file(path / WARM) as file:
+        write_tensors(parts.warm._asdict(), file)
+    with replace_file(path / CARD) as file:
+        file.write_bytes(_card(parts, path.name).encode("utf-8", "replace"))
+
+
+def _card(parts: ModelParts, name: str) -> str:
+    if parts.card is None:
+        return card.generate_card(parts, name)
+    return card.update_rows(parts.card, card.file_rows(parts))
 
 
 def load(path: Path, *, vocab: Path | None = None) -> ModelParts:

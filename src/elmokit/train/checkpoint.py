@@ -125,6 +125,19 @@ def newest_intact(run: Path, log: LogFn = no_log) -> tuple[Path, Progress, dict[
     raise errors[0]
 
 
+def load_best(run: Path, step: TrainStep, progress: Progress) -> Progress:
+    """Load the best checkpoint of a run into `step`, and return its progress.
+
+    If the best step was not saved, because early stopping was enabled later, nothing is changed.
+    """
+    path = run / FOLDER / f"step-{progress.best_step:08d}"
+    if not path.is_dir():
+        return progress
+    best, _ = _open(path)
+    load(path, step, best.step)
+    return best
+
+
 def load(path: Path, step: TrainStep, n_steps: int) -> None:
     """Load into `step` a checkpoint that was saved after `n_steps` steps."""
     group = step.group

@@ -39,8 +39,10 @@ class RunConfig(Settings):
         log_every: Steps between lines of metrics.
         evaluate_every: Steps between evaluations on held-out text. 0: only at the end.
         checkpoint_every: Steps between checkpoints. 0: only at the end.
-        keep: Number of recent checkpoints to keep. The best checkpoint is always kept.
-        patience: Stop after this number of evaluations without improvement. 0: never stop early.
+        keep: Number of recent checkpoints to keep, in addition to the one with the lowest
+            perplexity.
+        patience: Stop after this number of evaluations without improvement, and use the weights
+            with the lowest perplexity. A checkpoint of these weights is kept. 0: never stop early.
         seed: Random seed for initial weights, document order, restarts and (on a CPU) dropout.
         start: Fingerprint of the initial weights of a fine-tuning run. Empty for random weights.
     """

@@ -9,7 +9,9 @@ from elmokit.data.corpus import Corpus
 from elmokit.model.engine import exact_engine
 from elmokit.progress import LogFn, no_log
 from elmokit.sources import modeldir
-from elmokit.sources.modeldir import ModelParts
+from elmokit.sources.card import training_rows, update_rows
+from elmokit.sources.modeldir import WARM, ModelParts
+from elmokit.sources.modelfiles import CARD, read_card
 from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
 from elmokit.train.evaluate import make_encoder
@@ -63,7 +65,19 @@ def export(
     if initial is not None:
         metadata["finetuned_from"] = str(initial.metadata.get("name") or initial.source)
         metadata["training"]["perplexity_before"] = read_evaluations(out).get(0)
+    card = read_card(out / MODEL / CARD) if has_model(out) else None
     parts = ModelParts(
-        bilm.eval(), vocabulary=corpus.vocabulary, head=step.head, warm=warm, metadata=metadata
+        bilm.eval(),
+        vocabulary=corpus.vocabulary,
+        head=step.head,
+        warm=warm,
+        card=None if card is None else update_rows(card, training_rows(metadata)),
+        metadata=metadata,
     )
     modeldir.save(parts, out / MODEL, overwrite=True)
+
+
+def has_model(out: Path, *, warm_state: bool = False) -> bool:
+    """Return whether a run directory contains a model, if required with a warm state."""
+    path = out / MODEL
+    return modeldir.is_model_dir(path) and (not warm_state or (path / WARM).is_file())

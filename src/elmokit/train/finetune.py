@@ -144,18 +144,21 @@ def finetune_config(
         OptimizerConfig(learning_rate=5e-4, warmup=20, head_rate=4e-3),
         seed=seed,
     )
+    settings = list(settings)
+    set_names = {setting.partition("=")[0].strip() for setting in settings}
     config = with_settings(base, settings)
     if config.model != base.model:
         raise ConfigError(
             f"The configuration of {initial.parts.source} cannot be changed. Remove all settings "
             "of the model (lstm.*, char_cnn.*)."
         )
-    if epochs is None and max_steps is None and config.max_steps == base.max_steps:
+    if epochs is None and max_steps is None and "max_steps" not in set_names:
         epochs = 1.0 + initial.has_new_head
     config = with_length(config, n_tokens, max_steps=max_steps, epochs=epochs)
     if head_steps is None:
-        default = config.max_steps // 2 if initial.has_new_head else 0
-        head_steps = config.optimizer.head_steps or default
+        head_steps = config.optimizer.head_steps
+        if initial.has_new_head and "optimizer.head_steps" not in set_names:
+            head_steps = config.max_steps // 2
     validate("head_steps", head_steps, Annotated[int, Bounds(ge=0, le=config.max_steps)])
     optimizer = dataclasses.replace(config.optimizer, head_steps=head_steps)
     assert initial.parts.head is not None

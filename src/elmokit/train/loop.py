@@ -24,15 +24,17 @@ from elmokit.parallel import prefetch
 from elmokit.progress import LogFn, no_log, plural
 from elmokit.settings import differences
 from elmokit.shutdown import StopSignal, stop_signals
+from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
 from elmokit.storage.lock import run_lock
+from elmokit.storage.overwrite import check_directory
 from elmokit.train import checkpoint, distributed
 from elmokit.train.batches import needed_columns, read_batches
 from elmokit.train.checkpoint import Progress, load_accumulators
 from elmokit.train.config import RunConfig
 from elmokit.train.distributed import SINGLE_PROCESS, Group
 from elmokit.train.evaluate import Perplexity, evaluate, make_encoder, make_text_types
-from elmokit.train.export import MODEL, export
+from elmokit.train.export import MODEL, export, has_model
 from elmokit.train.metrics import Clock, Metrics
 from elmokit.train.step import PlainStep, StepResult, TrainStep, explain_out_of_memory
 
@@ -56,9 +58,9 @@ class TrainResult:
     """The result of a training run.
 
     Attributes:
-        steps: Number of completed steps.
-        tokens: Number of tokens read.
-        perplexity: The most recent held-out perplexity; None without held-out text.
+        steps: The step of the weights. With early stopping, this is the best evaluated step.
+        tokens: Number of tokens read until this step.
+        perplexity: The last held-out perplexity until this step; None without held-out text.
         interrupted: Whether a signal stopped the run. If so, the run can be resumed.
         model: The model directory.
     """
@@ -105,6 +107,8 @@ def train(
     ):
         if not group.is_first:
             log = no_log
+        # Otherwise, the model could not be written at the end.
+        check_directory(out / MODEL, modeldir.KIND, overwrite=True)
         if deterministic and device.type == "cuda":
             torch.use_deterministic_algorithms(True)
         step = make_step(
@@ -132,12 +136,12 @@ def train(
         assert config.model.char_cnn is not None  # checked by `make_step`
         columns = needed_columns(corpus.chars, config.model.char_cnn.max_width)
         batches = prefetch(read_batches(streams, columns, corpus.n_words), _PREFETCHED_BATCHES)
-        clock = Clock(config, progress.step)
+        clock = Clock(config, first_step := progress.step)
         pending: list[tuple[int, StepResult]] = []
         try:
             with stop_signals(log) as stop:
                 _evaluate(step, corpus, progress, metrics, config, log, stop, initial)
-                while progress.step < config.max_steps and not group.any(stop.is_set()):
+                while not _is_finished(progress, config) and not group.any(stop.is_set()):
                     batch, position = next(batches)
                     learning_rate = config.optimizer.learning_rate_at(
                         progress.step, config.max_steps
@@ -150,12 +154,8 @@ def train(
                         log(clock.format_line(summary))
                         pending = []
                     _evaluate(step, corpus, progress, metrics, config, log, stop, initial)
-                    if _is_due(progress.step, config.checkpoint_every, config.max_steps):
+                    if _is_checkpoint_due(progress, config):
                         _save(out, step, progress, config, corpus, pending)
-                    if config.patience and progress.evaluations_since_best >= config.patience:
-                        n = plural(config.patience, "evaluation")
-                        log(f"No improvement in {n}; stopping early.")
-                        break
                 interrupted = group.any(stop.is_set())
                 if interrupted:  # further signals, for example from torchrun, are ignored here
                     _save(out, step, progress, config, corpus, pending)
@@ -164,7 +164,12 @@ def train(
             batches.close()
             if metrics is not None:
                 metrics.close()
-        if group.is_first and not interrupted:
+        is_unchanged = progress.step == first_step and has_model(out, warm_state=warm_state)
+        if not interrupted:
+            progress = _use_best(out, step, progress, config, log)
+        if is_unchanged and not interrupted:
+            log(f"The run is already finished. {out / MODEL} was not changed.")
+        elif group.is_first and not interrupted:
             export(step, corpus, config, out, progress, initial, log, warm_state=warm_state)
     return TrainResult(
         steps=progress.step,
@@ -278,6 +283,32 @@ def _start_or_resume(
         step.set_capacity({int(k): v for k, v in progress.capacity.items()})
     log(f"Resuming from step {progress.step:,}.")
     return progress
+
+
+def _is_finished(progress: Progress, config: RunConfig) -> bool:
+    """Return whether all steps were run, or the perplexity has stopped improving."""
+    is_exhausted = 0 < config.patience <= progress.evaluations_since_best
+    return is_exhausted or progress.step >= config.max_steps
+
+
+def _is_checkpoint_due(progress: Progress, config: RunConfig) -> bool:
+    is_best = config.patience > 0 and progress.best_step == progress.step
+    is_due = _is_due(progress.step, config.checkpoint_every)
+    return is_best or is_due or _is_finished(progress, config)
+
+
+def _use_best(
+    out: Path, step: TrainStep, progress: Progress, config: RunConfig, log: LogFn
+) -> Progress:
+    """With early stopping, load the best weights, and return their progress."""
+    if not config.patience or progress.best_step in (0, progress.step):
+        return progress
+    if progress.evaluations_since_best >= config.patience:
+        n = plural(config.patience, "evaluation")
+        log(f"No improvement in {n}; stopped early at step {progress.step:,}.")
+    best = checkpoint.load_best(out, step, progress)
+    log(f"Using the weights of step {best.step:,}.")
+    return best
 
 
 def _tensors_to_compare(step: TrainStep, n_steps: int) -> list[torch.Tensor]:
