@@ -161,6 +161,20 @@ def test_new_head_is_initialized_with_word_frequencies(
     assert before["forward"] == pytest.approx(np.exp(loss[valid].mean()), rel=1e-5)
 
 
+def test_early_stopping_keeps_the_initial_weights_if_they_are_best(
+    trained: Path, with_its_words: Corpus, out: Path
+) -> None:
+    start = prepare_initial_model(load_parts(trained), with_its_words)
+    worse = [*QUICK, "optimizer.learning_rate=1", "optimizer.warmup=0", "optimizer.clip=1e9"]
+    worse += ["evaluate_every=1", "patience=2"]
+    run, perplexity = tuned(start, with_its_words, out, worse, max_steps=20)
+    assert run.steps == 0
+    assert perplexity["after"] == perplexity["before"]
+    initial = load_parts(trained).bilm.state_dict()
+    for name, tensor in modeldir.load(run.model).bilm.state_dict().items():
+        assert torch.equal(tensor, initial[name])
+
+
 def test_head_of_a_model_can_be_discarded(trained: Path, with_own_words: Corpus, out: Path) -> None:
     start = prepare_initial_model(load_parts(trained), with_own_words, new_head=True)
     run, _ = tuned(start, with_own_words, out, max_steps=4, head_steps=4)

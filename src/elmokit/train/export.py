@@ -33,7 +33,7 @@ def export(
     *,
     warm_state: bool = False,
 ) -> None:
-    """Write the model directory of a run. An existing model directory is replaced.
+    """Write the model directory of a run, on rank 0. An existing model directory is replaced.
 
     Args:
         step: The training step, which contains the biLM and its head.
@@ -45,6 +45,8 @@ def export(
         log: Called with each log message.
         warm_state: Also compute the warm state from the beginning of the corpus.
     """
+    if not step.group.is_first:
+        return
     bilm = step.bilm
     warm = None
     if warm_state:

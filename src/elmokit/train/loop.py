@@ -141,6 +141,8 @@ def train(
         try:
             with stop_signals(log) as stop:
                 _evaluate(step, corpus, progress, metrics, config, log, stop, initial)
+                if progress.step == 0 and _is_new_best(progress, config):
+                    _save(out, step, progress, config, corpus, pending)
                 while not _is_finished(progress, config) and not group.any(stop.is_set()):
                     batch, position = next(batches)
                     learning_rate = config.optimizer.learning_rate_at(
@@ -164,13 +166,13 @@ def train(
             batches.close()
             if metrics is not None:
                 metrics.close()
-        is_unchanged = progress.step == first_step and has_model(out, warm_state=warm_state)
         if not interrupted:
+            was_finished = progress.step == first_step and has_model(out, warm_state=warm_state)
             progress = _use_best(out, step, progress, config, log)
-        if is_unchanged and not interrupted:
-            log(f"The run is already finished. {out / MODEL} was not changed.")
-        elif group.is_first and not interrupted:
-            export(step, corpus, config, out, progress, initial, log, warm_state=warm_state)
+            if was_finished:
+                log(f"The run is already finished. {out / MODEL} was not changed.")
+            else:
+                export(step, corpus, config, out, progress, initial, log, warm_state=warm_state)
     return TrainResult(
         steps=progress.step,
         tokens=progress.step * config.tokens_per_step,
@@ -291,17 +293,22 @@ def _is_finished(progress: Progress, config: RunConfig) -> bool:
     return is_exhausted or progress.step >= config.max_steps
 
 
+def _is_new_best(progress: Progress, config: RunConfig) -> bool:
+    """Return whether the current weights are needed if the run is stopped early."""
+    is_best = progress.best is not None and progress.best_step == progress.step
+    return config.patience > 0 and is_best
+
+
 def _is_checkpoint_due(progress: Progress, config: RunConfig) -> bool:
-    is_best = config.patience > 0 and progress.best_step == progress.step
     is_due = _is_due(progress.step, config.checkpoint_every)
-    return is_best or is_due or _is_finished(progress, config)
+    return is_due or _is_new_best(progress, config) or _is_finished(progress, config)
 
 
 def _use_best(
     out: Path, step: TrainStep, progress: Progress, config: RunConfig, log: LogFn
 ) -> Progress:
     """With early stopping, load the best weights, and return their progress."""
-    if not config.patience or progress.best_step in (0, progress.step):
+    if not config.patience or progress.best is None or _is_new_best(progress, config):
         return progress
     if progress.evaluations_since_best >= config.patience:
         n = plural(config.patience, "evaluation")
