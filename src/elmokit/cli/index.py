@@ -121,6 +121,8 @@ def _add_ann(directory: Path, layer: list[str], recall: float) -> dict[str, Any]
     index = TokenIndex.open(directory)
     # If the index stores a mix, the weights of the mix are fixed.
     choices = index.parse_layers(layer, index.meta.stored.get("mix") if "mix" in layer else None)
+    names = ", ".join(choice.label for choice in choices)
+    log(f"Building an approximate index of {names}. This can take several minutes.")
     ann = add_ann(index, choices, recall=recall).meta.ann
     for choice in choices:
         info = ann[choice.label]
