@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,23 @@ def test_early_stopping_keeps_the_initial_weights_if_they_are_best(
     initial = load_parts(trained).bilm.state_dict()
     for name, tensor in modeldir.load(run.model).bilm.state_dict().items():
         assert torch.equal(tensor, initial[name])
+
+
+def test_initial_evaluation_is_counted_once_for_early_stopping(
+    trained: Path, with_its_words: Corpus, out: Path
+) -> None:
+    start = prepare_initial_model(load_parts(trained), with_its_words)
+    changes = [*QUICK, *FASTER, "evaluate_every=2", "patience=1"]
+    config = finetune_config(start, with_its_words, settings=changes, max_steps=2)
+    train(config, with_its_words, out, initial=start.parts)
+    for path in (out / checkpoint.FOLDER).glob(
+        "step-*"
+    ):  # as if the run had been stopped in the first step
+        if path.name != "step-00000000":
+            shutil.rmtree(path)
+    shutil.rmtree(out / "model")
+    run = train(config, with_its_words, out, initial=start.parts, resume=True)
+    assert run.steps == 2
 
 
 def test_head_of_a_model_can_be_discarded(trained: Path, with_own_words: Corpus, out: Path) -> None:

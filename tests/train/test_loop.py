@@ -9,6 +9,7 @@ import shutil
 import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ import elmokit
 from elmokit.data.corpus import Corpus
 from elmokit.errors import ConfigError, DataError, NotFiniteError, OutputError
 from elmokit.settings import with_settings
-from elmokit.train import checkpoint
+from elmokit.train import checkpoint, loop
 from elmokit.train.config import RunConfig, run_preset
 from elmokit.train.loop import train
 from elmokit.train.metrics import read_evaluations
@@ -434,11 +435,45 @@ def test_early_stopping_uses_the_best_weights(corpus: Corpus, out: Path) -> None
     saved = load_file(out / "checkpoints" / f"step-{result.steps:08d}" / "weights.safetensors")
     assert all(torch.equal(weights[name], saved[f"bilm.{name}"]) for name in weights)
 
+    model = out / "model" / "config.json"
+    before = model.stat().st_mtime_ns
     again = train(config, corpus, out, resume=True)
     assert (again.steps, again.perplexity) == (result.steps, result.perplexity)
     assert read_evaluations(out).keys() == means.keys()
-    config = dataclasses.replace(config, patience=0, max_steps=max(means) + 2)
-    assert train(config, corpus, out, resume=True).steps == max(means) + 2
+    assert model.stat().st_mtime_ns == before
+    last = dataclasses.replace(config, patience=0, max_steps=max(means))
+    assert train(last, corpus, out, resume=True).steps == max(means)
+    assert json.loads(model.read_text())["training"]["steps"] == max(means)
+    longer = dataclasses.replace(config, patience=0, max_steps=max(means) + 2)
+    assert train(longer, corpus, out, resume=True).steps == max(means) + 2
+
+
+def test_early_stopping_enabled_after_training_uses_a_saved_checkpoint(
+    corpus: Corpus, out: Path
+) -> None:
+    config = with_settings(
+        settings(max_steps=20, evaluate_every=2, checkpoint_every=2, keep=1),
+        ["optimizer.learning_rate=0.3"],
+    )
+    assert train(config, corpus, out).steps == 20
+    result = train(dataclasses.replace(config, patience=1), corpus, out, resume=True)
+    means = {step: values["mean"] for step, values in read_evaluations(out).items()}
+    assert result.steps == min(means, key=means.__getitem__) < 20
+    stored = json.loads((out / "model" / "config.json").read_text())["training"]
+    assert (stored["steps"], stored["perplexity"]["mean"]) == (result.steps, means[result.steps])
+
+
+def test_run_that_was_interrupted_after_its_last_step_exports_its_model(
+    corpus: Corpus, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(settings(max_steps=2), corpus, out)
+    monkeypatch.setattr(loop, "export", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        train(settings(max_steps=4), corpus, out, resume=True)
+    monkeypatch.undo()
+    assert train(settings(max_steps=4), corpus, out, resume=True).steps == 4
+    stored = json.loads((out / "model" / "config.json").read_text())["training"]
+    assert stored["steps"] == 4
 
 
 def test_resuming_a_finished_run_does_not_change_its_model(corpus: Corpus, out: Path) -> None:
@@ -449,7 +484,7 @@ def test_resuming_a_finished_run_does_not_change_its_model(corpus: Corpus, out: 
     messages: list[str] = []
     train(settings(max_steps=2), corpus, out, resume=True, log=messages.append)
     assert card.stat().st_mtime_ns == before
-    assert "not changed" in messages[-1]
+    assert "already contains" in messages[-1]
     train(settings(max_steps=4), corpus, out, resume=True)
     assert "CC0" in card.read_text()
     assert "| training | 4 steps," in card.read_text()

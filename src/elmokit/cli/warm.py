@@ -31,8 +31,6 @@ def warm(
     of a text, but still independently of other sentences. Use text with at least 10,000 sentences;
     only the first 20,000 are used.
 
-    The output is written atomically.
-
     Args:
         files: Use in-domain text, preferably the training text.
         output: Output model directory. Default: MODEL, if it is a model directory.

@@ -92,10 +92,12 @@ _ONNX = "## ONNX"
 
 
 def update_rows(card: str, rows: Rows) -> str:
-    """Replace the text of table rows that the card contains. The rest is not changed."""
+    """Replace the text of the first table row with each label. Other text is not changed."""
     for label, text in rows:
-        row = f"| {label} | {text} |".replace("\\", r"\\")
-        card = re.sub(rf"^\| {re.escape(label)} \|.*$", row, card, flags=re.MULTILINE)
+        cell = r"(?:\\\||[^|\r\n])*"  # an escaped "|" is part of the cell
+        pattern = rf"^\|[ \t]*{re.escape(label)}[ \t]*\|{cell}\|[ \t]*(?=\r?$)"
+        row = _row(label, text).replace("\\", r"\\")
+        card = re.sub(pattern, row, card, count=1, flags=re.MULTILINE)
     return card
 
 
@@ -122,7 +124,7 @@ def generate_card(parts: ModelParts, name: str) -> str:
     ]
     return f"""# {parts.metadata.get("name") or name}
 
-A bidirectional language model (ELMo) in elmokit's format.
+A bidirectional language model (ELMo).
 
 {_table(rows)}
 
@@ -138,7 +140,14 @@ license.
 """
 
 
-def onnx_card(card: str | None, name: str, config: BiLMConfig, onnx: Mapping[str, Any]) -> str:
+def onnx_card(
+    card: str | None,
+    name: str,
+    config: BiLMConfig,
+    onnx: Mapping[str, Any],
+    *,
+    has_warm_state: bool,
+) -> str:
     """Return the model card of an ONNX directory: the original card with a section about ONNX.
 
     Args:
@@ -147,11 +156,13 @@ def onnx_card(card: str | None, name: str, config: BiLMConfig, onnx: Mapping[str
         config: The configuration of the model.
         onnx: The data type of the weights and the differences from the exact vectors, as in
             `config.json`.
+        has_warm_state: Whether the directory contains a warm state.
     """
     if card is None:
         title = f"# {name}\n\nA bidirectional language model (ELMo)."
         card = f"{title}\n\n{_table(architecture_rows(config))}\n"
-    card = update_rows(card, [("LM head", "no")])
+    warm_state = "yes (`warm.npz`)" if has_warm_state else "no"
+    card = update_rows(card, [("LM head", "no"), ("warm state", warm_state)])
     return f"""{card.split(_ONNX)[0].rstrip()}
 
 {_ONNX}
@@ -174,4 +185,9 @@ layer.
 
 
 def _table(rows: Rows) -> str:
-    return "| | |\n|---|---|\n" + "\n".join(f"| {label} | {text} |" for label, text in rows)
+    return "\n".join(["| | |", "|---|---|", *(_row(label, text) for label, text in rows)])
+
+
+def _row(label: str, text: str) -> str:
+    escaped = " ".join(text.split()).replace("|", r"\|")
+    return f"| {label} | {escaped} |"

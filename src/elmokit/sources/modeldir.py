@@ -168,8 +168,9 @@ def save(
 
 
 def save_warm_state(parts: ModelParts, path: Path) -> None:
-    """Write the warm state of a model to its directory. Other files except the card are kept."""
+    """Write the warm state of a model to its directory, then update the card."""
     assert parts.warm is not None
+    path = resolve_output(path)
     with replace_file(path / WARM) as file:
         write_tensors(parts.warm._asdict(), file)
     with replace_file(path / CARD) as file:
@@ -179,7 +180,8 @@ def save_warm_state(parts: ModelParts, path: Path) -> None:
 def _card(parts: ModelParts, name: str) -> str:
     if parts.card is None:
         return card.generate_card(parts, name)
-    return card.update_rows(parts.card, card.file_rows(parts))
+    rows = [*card.training_rows(parts.metadata), *card.file_rows(parts)]
+    return card.update_rows(parts.card, rows)
 
 
 def load(path: Path, *, vocab: Path | None = None) -> ModelParts:

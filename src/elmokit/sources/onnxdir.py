@@ -154,7 +154,13 @@ def save(parts: OnnxParts, path: Path, *, overwrite: bool = False) -> None:
             cell, hidden = parts.warm
             np.savez(folder / WARM, cell=cell, hidden=hidden)
         name = str(parts.metadata.get("name") or path.name)
-        card_text = card.onnx_card(parts.card, name, parts.config, parts.metadata["onnx"])
+        card_text = card.onnx_card(
+            parts.card,
+            name,
+            parts.config,
+            parts.metadata["onnx"],
+            has_warm_state=parts.warm is not None,
+        )
         (folder / CARD).write_bytes(card_text.encode("utf-8", "replace"))
 
 

@@ -125,14 +125,11 @@ def newest_intact(run: Path, log: LogFn = no_log) -> tuple[Path, Progress, dict[
     raise errors[0]
 
 
-def load_best(run: Path, step: TrainStep, progress: Progress) -> Progress:
-    """Load the best checkpoint of a run into `step`, and return its progress.
-
-    If the best step was not saved, because early stopping was enabled later, nothing is changed.
-    """
+def load_best(run: Path, step: TrainStep, progress: Progress) -> Progress | None:
+    """Load the best checkpoint of a run into `step`, and return its progress if it was saved."""
     path = run / FOLDER / f"step-{progress.best_step:08d}"
     if not path.is_dir():
-        return progress
+        return None
     best, _ = _open(path)
     load(path, step, best.step)
     return best

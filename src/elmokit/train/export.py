@@ -9,9 +9,8 @@ from elmokit.data.corpus import Corpus
 from elmokit.model.engine import exact_engine
 from elmokit.progress import LogFn, no_log
 from elmokit.sources import modeldir
-from elmokit.sources.card import training_rows, update_rows
 from elmokit.sources.modeldir import WARM, ModelParts
-from elmokit.sources.modelfiles import CARD, read_card
+from elmokit.sources.modelfiles import CARD, CONFIG, read_card, read_config
 from elmokit.train.checkpoint import Progress
 from elmokit.train.config import RunConfig
 from elmokit.train.evaluate import make_encoder
@@ -67,19 +66,24 @@ def export(
     if initial is not None:
         metadata["finetuned_from"] = str(initial.metadata.get("name") or initial.source)
         metadata["training"]["perplexity_before"] = read_evaluations(out).get(0)
-    card = read_card(out / MODEL / CARD) if has_model(out) else None
+    path = out / MODEL
     parts = ModelParts(
         bilm.eval(),
         vocabulary=corpus.vocabulary,
         head=step.head,
         warm=warm,
-        card=None if card is None else update_rows(card, training_rows(metadata)),
+        card=read_card(path / CARD) if modeldir.is_model_dir(path) else None,
         metadata=metadata,
     )
-    modeldir.save(parts, out / MODEL, overwrite=True)
+    modeldir.save(parts, path, overwrite=True)
 
 
-def has_model(out: Path, *, warm_state: bool = False) -> bool:
-    """Return whether a run directory contains a model, if required with a warm state."""
+def has_model(out: Path, progress: Progress, *, warm_state: bool = False) -> bool:
+    """Return whether a run directory contains the model of this step, if required warm."""
     path = out / MODEL
-    return modeldir.is_model_dir(path) and (not warm_state or (path / WARM).is_file())
+    if not modeldir.is_model_dir(path) or (warm_state and not (path / WARM).is_file()):
+        return False
+    _, metadata = read_config(path / CONFIG, modeldir.FORMAT, modeldir.FORMAT_VERSION)
+    training = metadata.get("training", {})
+    perplexity = None if progress.perplexity is None else progress.perplexity.to_dict()
+    return (training.get("steps"), training.get("perplexity")) == (progress.step, perplexity)

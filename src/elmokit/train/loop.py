@@ -26,6 +26,7 @@ from elmokit.settings import differences
 from elmokit.shutdown import StopSignal, stop_signals
 from elmokit.sources import modeldir
 from elmokit.sources.modeldir import ModelParts
+from elmokit.storage.atomic import restore_directory
 from elmokit.storage.lock import run_lock
 from elmokit.storage.overwrite import check_directory
 from elmokit.train import checkpoint, distributed
@@ -105,10 +106,11 @@ def train(
         explain_out_of_memory(config.step),
         run_lock(out) if group.is_first else nullcontext(),
     ):
-        if not group.is_first:
+        if group.is_first:  # otherwise, the model could not be written at the end
+            restore_directory(out / MODEL)
+            check_directory(out / MODEL, modeldir.KIND, overwrite=True)
+        else:
             log = no_log
-        # Otherwise, the model could not be written at the end.
-        check_directory(out / MODEL, modeldir.KIND, overwrite=True)
         if deterministic and device.type == "cuda":
             torch.use_deterministic_algorithms(True)
         step = make_step(
@@ -136,12 +138,13 @@ def train(
         assert config.model.char_cnn is not None  # checked by `make_step`
         columns = needed_columns(corpus.chars, config.model.char_cnn.max_width)
         batches = prefetch(read_batches(streams, columns, corpus.n_words), _PREFETCHED_BATCHES)
-        clock = Clock(config, first_step := progress.step)
+        clock = Clock(config, progress.step)
         pending: list[tuple[int, StepResult]] = []
         try:
             with stop_signals(log) as stop:
+                evaluated_step = progress.evaluated_step
                 _evaluate(step, corpus, progress, metrics, config, log, stop, initial)
-                if progress.step == 0 and _is_new_best(progress, config):
+                if progress.evaluated_step != evaluated_step or _is_new_best(progress, config):
                     _save(out, step, progress, config, corpus, pending)
                 while not _is_finished(progress, config) and not group.any(stop.is_set()):
                     batch, position = next(batches)
@@ -167,10 +170,9 @@ def train(
             if metrics is not None:
                 metrics.close()
         if not interrupted:
-            was_finished = progress.step == first_step and has_model(out, warm_state=warm_state)
             progress = _use_best(out, step, progress, config, log)
-            if was_finished:
-                log(f"The run is already finished. {out / MODEL} was not changed.")
+            if has_model(out, progress, warm_state=warm_state):
+                log(f"{out / MODEL} already contains the weights of step {progress.step:,}.")
             else:
                 export(step, corpus, config, out, progress, initial, log, warm_state=warm_state)
     return TrainResult(
@@ -294,7 +296,7 @@ def _is_finished(progress: Progress, config: RunConfig) -> bool:
 
 
 def _is_new_best(progress: Progress, config: RunConfig) -> bool:
-    """Return whether the current weights are needed if the run is stopped early."""
+    """Return whether early stopping is enabled and the current step is the best."""
     is_best = progress.best is not None and progress.best_step == progress.step
     return config.patience > 0 and is_best
 
@@ -314,6 +316,12 @@ def _use_best(
         n = plural(config.patience, "evaluation")
         log(f"No improvement in {n}; stopped early at step {progress.step:,}.")
     best = checkpoint.load_best(out, step, progress)
+    if best is None:
+        log(
+            f"Using the last weights. Those of step {progress.best_step:,}, which have the lowest "
+            "perplexity, were not saved, because early stopping was enabled later."
+        )
+        return progress
     log(f"Using the weights of step {best.step:,}.")
     return best
 
@@ -380,7 +388,8 @@ def _evaluate(
         )
     progress.evaluated_step, progress.perplexity = progress.step, perplexity
     progress.evaluations_since_best += 1
-    if progress.best is None or perplexity.mean < progress.best:
+    is_repeated = progress.best_step == progress.step  # a run was resumed from step 0
+    if progress.best is None or is_repeated or perplexity.mean < progress.best:
         progress.best, progress.best_step = perplexity.mean, progress.step
         progress.evaluations_since_best = 0
     tokens = progress.step * config.tokens_per_step
