@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from elmokit.data.corpus import Corpus
 from elmokit.data.layout import PrepareSettings
 from elmokit.data.prepare import prepare
+from elmokit.settings import with_settings
+from elmokit.train.config import RunConfig, run_preset
 from tests.data.texts import random_text
 
 SETTINGS = [
@@ -22,6 +26,12 @@ SETTINGS = [
     "optimizer.learning_rate=0.01",
     "optimizer.warmup=5",
 ]
+
+
+def settings(**changes: Any) -> RunConfig:
+    config = with_settings(run_preset("toy"), SETTINGS)
+    changes = {"log_every": 1, "evaluate_every": 0, "checkpoint_every": 0, **changes}
+    return dataclasses.replace(config, **changes)
 
 
 @pytest.fixture(scope="session")

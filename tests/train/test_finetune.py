@@ -183,9 +183,8 @@ def test_initial_evaluation_is_counted_once_for_early_stopping(
     changes = [*QUICK, *FASTER, "evaluate_every=2", "patience=1"]
     config = finetune_config(start, with_its_words, settings=changes, max_steps=2)
     train(config, with_its_words, out, initial=start.parts)
-    for path in (out / checkpoint.FOLDER).glob(
-        "step-*"
-    ):  # as if the run had been stopped in the first step
+    # As if the run had been stopped in the first step.
+    for path in (out / checkpoint.FOLDER).glob("step-*"):
         if path.name != "step-00000000":
             shutil.rmtree(path)
     shutil.rmtree(out / "model")

@@ -9,7 +9,6 @@ import shutil
 import signal
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,25 +19,19 @@ import elmokit
 from elmokit.data.corpus import Corpus
 from elmokit.errors import ConfigError, DataError, NotFiniteError, OutputError
 from elmokit.settings import with_settings
-from elmokit.train import checkpoint, loop
+from elmokit.train import checkpoint
 from elmokit.train.config import RunConfig, run_preset
 from elmokit.train.loop import train
 from elmokit.train.metrics import read_evaluations
 from elmokit.train.step import PlainStep, StepResult
 from tests.process_utils import FileOperation, Pause, elmo, kill_when, start
 from tests.process_utils import run as run_child
-from tests.train.conftest import SETTINGS
+from tests.train.conftest import SETTINGS, settings
 
 # Calls at which the runs below are killed.
 LOG = "elmokit.train.metrics.Metrics.write"
 WRITE = "elmokit.train.checkpoint.write_tensors"
 EXPORT = "elmokit.train.loop.export"
-
-
-def settings(**changes: Any) -> RunConfig:
-    config = with_settings(run_preset("toy"), SETTINGS)
-    changes = {"log_every": 1, "evaluate_every": 0, "checkpoint_every": 0, **changes}
-    return dataclasses.replace(config, **changes)
 
 
 def losses(run: Path) -> list[tuple[int, float, float]]:
@@ -313,22 +306,6 @@ def test_error_if_all_checkpoints_are_damaged(corpus: Corpus, out: Path) -> None
         train(settings(max_steps=4), corpus, out, resume=True)
 
 
-def test_resuming_a_finished_run_keeps_its_perplexity(corpus: Corpus, out: Path) -> None:
-    first = train(settings(max_steps=3), corpus, out)
-    assert first.perplexity is not None
-    again = train(settings(max_steps=3), corpus, out, resume=True)
-    assert again.perplexity == first.perplexity
-    written = json.loads((out / "model" / "config.json").read_text())
-    assert written["training"]["perplexity"] == first.perplexity.to_dict()
-
-
-def test_warm_state_is_created_only_on_request(corpus: Corpus, out: Path) -> None:
-    train(settings(max_steps=2), corpus, out)
-    assert not (out / "model" / "warm.safetensors").exists()
-    train(settings(max_steps=2), corpus, out, resume=True, warm_state=True)
-    assert (out / "model" / "warm.safetensors").exists()
-
-
 @pytest.mark.parametrize(
     "point", ["elmokit.train.step.PlainStep.__call__", "elmokit.train.loop._held_out_perplexity"]
 )
@@ -461,45 +438,6 @@ def test_early_stopping_enabled_after_training_uses_a_saved_checkpoint(
     assert result.steps == min(means, key=means.__getitem__) < 20
     stored = json.loads((out / "model" / "config.json").read_text())["training"]
     assert (stored["steps"], stored["perplexity"]["mean"]) == (result.steps, means[result.steps])
-
-
-def test_run_that_was_interrupted_after_its_last_step_exports_its_model(
-    corpus: Corpus, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train(settings(max_steps=2), corpus, out)
-    monkeypatch.setattr(loop, "export", Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        train(settings(max_steps=4), corpus, out, resume=True)
-    monkeypatch.undo()
-    assert train(settings(max_steps=4), corpus, out, resume=True).steps == 4
-    stored = json.loads((out / "model" / "config.json").read_text())["training"]
-    assert stored["steps"] == 4
-
-
-def test_resuming_a_finished_run_does_not_change_its_model(corpus: Corpus, out: Path) -> None:
-    train(settings(max_steps=2), corpus, out)
-    card = out / "model" / "README.md"
-    card.write_text(card.read_text() + "\n## License\n\nCC0\n")
-    before = card.stat().st_mtime_ns
-    messages: list[str] = []
-    train(settings(max_steps=2), corpus, out, resume=True, log=messages.append)
-    assert card.stat().st_mtime_ns == before
-    assert "already contains" in messages[-1]
-    train(settings(max_steps=4), corpus, out, resume=True)
-    assert "CC0" in card.read_text()
-    assert "| training | 4 steps," in card.read_text()
-
-
-def test_foreign_file_in_the_model_directory_is_reported_before_training(
-    corpus: Corpus, out: Path
-) -> None:
-    train(settings(max_steps=2), corpus, out)
-    (out / "model" / "LICENSE").write_text("MIT")
-    with pytest.raises(OutputError, match="LICENSE"):
-        train(settings(max_steps=4), corpus, out, resume=True)
-    newest = checkpoint.newest(out)
-    assert newest is not None
-    assert newest.name == "step-00000002"
 
 
 def test_settings_are_changed_by_dotted_names() -> None:

@@ -94,8 +94,7 @@ _ONNX = "## ONNX"
 def update_rows(card: str, rows: Rows) -> str:
     """Replace the text of the first table row with each label. Other text is not changed."""
     for label, text in rows:
-        cell = r"(?:\\\||[^|\r\n])*"  # an escaped "|" is part of the cell
-        pattern = rf"^\|[ \t]*{re.escape(label)}[ \t]*\|{cell}\|[ \t]*(?=\r?$)"
+        pattern = rf"^\|[ \t]*{label}[ \t]*\|[^|\r\n]*\|[ \t]*(?=\r?$)"
         row = _row(label, text).replace("\\", r"\\")
         card = re.sub(pattern, row, card, count=1, flags=re.MULTILINE)
     return card
@@ -189,5 +188,4 @@ def _table(rows: Rows) -> str:
 
 
 def _row(label: str, text: str) -> str:
-    escaped = " ".join(text.split()).replace("|", r"\|")
-    return f"| {label} | {escaped} |"
+    return f"| {label} | {text} |"

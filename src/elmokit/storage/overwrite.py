@@ -48,7 +48,8 @@ def check_directory(path: Path, kind: DirectoryKind, *, overwrite: bool) -> None
             else f"is neither empty nor a {kind.name} (it contains {listed})"
         )
         raise OutputError(
-            f"{path} was not replaced, because it {reason}. Choose a new or empty directory."
+            f"{path} was not replaced, because it {reason}. Move these files, or choose "
+            "a new or empty directory."
         )
     if names and not overwrite:
         raise OutputError(

@@ -79,7 +79,7 @@ def export(
 
 
 def has_model(out: Path, progress: Progress, *, warm_state: bool = False) -> bool:
-    """Return whether a run directory contains the model of this step, if required warm."""
+    """Return whether a run directory contains the model of this step (with a warm state)."""
     path = out / MODEL
     if not modeldir.is_model_dir(path) or (warm_state and not (path / WARM).is_file()):
         return False
